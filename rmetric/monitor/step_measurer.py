@@ -122,7 +122,7 @@ class StepMeasurer:
             self._attention = made(AttentionLogits(model) if attention_logits else None)
             self.dispersion = dispersion_source(model, phases.gradients_ready if phases else tuple)
         """Source of the parts' gradient norms; ``None``: there is none."""
-        self._version = self.parameters.version
+        self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)
         self.stand_for(record_every, sigma_sq_every)
 
@@ -270,8 +270,9 @@ class StepMeasurer:
         if self.dispersion is None:
             return None, ""
         parts = self.dispersion.collect()
-        if self._version != self.parameters.version:
-            self._version = self.parameters.version
+        trained = self.parameters.version, self.parameters.requiring
+        if self._watched != trained:
+            self._watched = trained
             self.dispersion.refresh()
         if parts is None:
             return None, ""

@@ -211,6 +211,28 @@ def test_micro_batches_of_an_unfrozen_layer_count_from_the_next_step_on(tmp_path
     )
 
 
+def test_a_layer_that_is_frozen_as_a_run_is_resumed_counts_once_it_is_trained_again() -> None:
+    def dispersion(resume: bool) -> float:
+        training = Training(Layers(), micro_batches=3)
+        monitor = TrainingMonitor(training.model, training.optimizer, hardware=False)
+        training.train(monitor, 4)
+        training.model.layers[0].requires_grad_(False)
+        training.train(monitor, 4)
+        if resume:
+            state = monitor.state_dict()
+            monitor.detach()
+            monitor = TrainingMonitor(training.model, training.optimizer, hardware=False)
+            monitor.load_state_dict(state)
+        training.train(monitor, 4)
+        training.model.requires_grad_()
+        training.train(monitor, 4)
+        monitor.close()
+        assert monitor.last is not None
+        return monitor.last["sigma_sq"]
+
+    assert dispersion(resume=True) == dispersion(resume=False) > 0.0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["frozen again at first", "as it was left"])
 def test_a_resumed_run_with_unfrozen_layers_writes_the_same_log(tmp_path: Path, at_once: bool) -> None:

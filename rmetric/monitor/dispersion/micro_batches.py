@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -49,28 +50,37 @@ class MicroBatchDispersion:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._measuring = self._resting = False
-        self._handles: list[RemovableHandle] = []
+        self._watched: dict[int, tuple[nn.Parameter, RemovableHandle]] = {}
+        """Those with a hook, by identity."""
+        self._counts: Counter[int] = Counter()
         self.refresh()
 
     def refresh(self) -> None:
-        """Watch the parameters that the model trains now."""
-        self.close()
-        self._parameters = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
-        self._bytes = [parameter.nbytes for parameter in self._parameters]
-        self._counts = dict.fromkeys((0, len(self._parameters) - 1), 0) if self._parameters else {}
-        if self._measuring and not self._resting:
-            self.start_measuring()
-        elif not self._measuring:
-            self._handles = [
-                self._parameters[index].register_post_accumulate_grad_hook(self._counter(index))  # type: ignore[no-untyped-call]
-                for index in self._counts
-            ]
+        """Watch the parameters that the model trains now, too; one that is frozen meanwhile may be trained again."""
+        self._forget()
+        if self._resting:
+            return
+        there = list(self._model.parameters())
+        for gone in self._watched.keys() - set(map(id, there)):
+            self._watched.pop(gone)[1].remove()
+        trained = [parameter for parameter in there if parameter.requires_grad]
+        for parameter in trained if self._measuring else trained[:1] + trained[-1:]:
+            if id(parameter) not in self._watched:
+                self._watched[id(parameter)] = parameter, self._hooked(parameter)
+
+    def _hooked(self, parameter: nn.Parameter) -> RemovableHandle:
+        handle: RemovableHandle
+        if self._measuring:
+            handle = parameter.register_hook(unserializable_hook(self._watcher(parameter)))  # type: ignore[no-untyped-call]
+        else:
+            handle = parameter.register_post_accumulate_grad_hook(self._count)  # type: ignore[no-untyped-call]
+        return handle
 
     def collect(self) -> Tensor | None:
         if not self._measuring:
             if max(self._counts.values(), default=0) > 1:
                 self.start_measuring()
-            self._counts = dict.fromkeys(self._counts, 0)
+            self._counts.clear()
             return None
         if self._resting:
             return None
@@ -84,24 +94,22 @@ class MicroBatchDispersion:
         """In a step that is not measured no parameter has a hook."""
         if self._measuring and measured == self._resting:
             self._resting = not measured
+            self.close()
             self.refresh()
 
     def mean_loss(self, loss: Tensor | None) -> None:
         """No mean: there is one worker."""
 
     def close(self) -> None:
-        for handle in self._handles:
+        for _, handle in self._watched.values():
             handle.remove()
-        self._handles = []
+        self._watched = {}
         self._forget()
 
     # -- counting -----------------------------------------------------------------------------------------------------
 
-    def _counter(self, index: int) -> Callable[[Tensor], None]:
-        def count(_: Tensor) -> None:
-            self._counts[index] += 1
-
-        return count
+    def _count(self, parameter: Tensor) -> None:
+        self._counts[id(parameter)] += 1
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
@@ -109,16 +117,13 @@ class MicroBatchDispersion:
         """Put a hook on every parameter."""
         self.close()
         self._measuring, self._resting = True, False
-        self._handles = [
-            parameter.register_hook(unserializable_hook(self._watcher(index)))  # type: ignore[no-untyped-call]
-            for index, parameter in enumerate(self._parameters)
-        ]
+        self.refresh()
 
     def _forget(self) -> None:
         """Begin a step."""
         self._held: list[Tensor] = []
         self._held_bytes = 0
-        self._fresh: set[int] = set()
+        self._fresh: dict[int, nn.Parameter] = {}
         self._fresh_norms: list[Tensor] = []
         self._pass = NO_PASS
         self._first: tuple[nn.Parameter, GradientStamp] | None = None
@@ -128,9 +133,9 @@ class MicroBatchDispersion:
         self._norms: list[Tensor] = []
         self._parts: list[Tensor] = []
 
-    def _watcher(self, index: int) -> Callable[[Tensor], None]:
+    def _watcher(self, parameter: nn.Parameter) -> Callable[[Tensor], None]:
         """Make the hook of a parameter: it does as little as possible with each gradient, and never fails."""
-        parameter = self._parameters[index]
+        identity, size = id(parameter), parameter.nbytes
         task_id, queue = torch._C._current_graph_task_id, torch.autograd.Variable._execution_engine.queue_callback
 
         def remember(gradient: Tensor) -> None:
@@ -142,9 +147,9 @@ class MicroBatchDispersion:
                     self._pass = current
                     self._first = parameter, GradientStamp([parameter], values=False)
                     queue(self._pass_ended)
-                self._fresh.add(index)
+                self._fresh[identity] = parameter
                 self._held.append(gradient.detach())  # the tensor itself, kept, would force autograd to copy it
-                self._held_bytes += self._bytes[index]
+                self._held_bytes += size
                 if self._held_bytes > HELD_BYTES:
                     self._take_norms()
             except Exception as error:  # noqa: BLE001 - see _give_up
@@ -161,16 +166,16 @@ class MicroBatchDispersion:
         """End a backward pass; autograd calls this more than once if others ran inside it."""
         try:
             if not self._added():
-                self._held, self._held_bytes, self._fresh, self._fresh_norms = [], 0, set(), []
+                self._held, self._held_bytes, self._fresh, self._fresh_norms = [], 0, {}, []
                 return
             self._take_norms()
             if not self._seen.isdisjoint(self._fresh):
                 self._complete_part()
-            self._seen |= self._fresh
+            self._seen |= self._fresh.keys()
             if self._added_to is None and self._fresh:
-                self._added_to = self._parameters[next(iter(self._fresh))]
+                self._added_to = next(iter(self._fresh.values()))
             self._norms += self._fresh_norms
-            self._fresh, self._fresh_norms = set(), []
+            self._fresh, self._fresh_norms = {}, []
         except Exception as error:  # noqa: BLE001 - see _give_up
             self._give_up(error)
 

@@ -190,6 +190,34 @@ def test_frozen_parameters_are_left_alone() -> None:
     assert _measured(model, _tokens) == pytest.approx([_own_norm(model, part) for part in _tokens(1)], rel=1e-5)
 
 
+def test_a_layer_that_is_frozen_before_the_passes_are_measured_takes_no_hook() -> None:
+    model = _network()
+    spread = MicroBatchDispersion(model)
+    model[0].requires_grad_(False)
+    for step in range(2):
+        _accumulate(model, _parts(step))
+        norms = spread.collect()
+    assert norms is not None
+    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+
+
+def test_a_layer_that_is_trained_again_counts_again_whenever_it_was_frozen() -> None:
+    model = _network()
+    model[0].requires_grad_(False)
+    spread = MicroBatchDispersion(model)
+    spread.start_measuring()
+    model.requires_grad_().register_parameter("later", nn.Parameter(torch.zeros(1)))
+    model[2].requires_grad_(False)  # has a hook, and keeps it
+    spread.refresh()
+    model.requires_grad_()
+    _accumulate(model, _parts(1))
+    norms = spread.collect()
+    assert norms is not None
+    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    spread.close()
+    assert _hooks(model) == 0
+
+
 def test_gradients_in_bfloat16_have_norms_in_single_precision() -> None:
     model = _network().bfloat16()
     parts = [part.bfloat16() for part in _parts(1)]
