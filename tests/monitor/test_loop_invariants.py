@@ -782,6 +782,25 @@ def test_with_a_record_every_five_steps_it_is_told_of_in_the_second_record(tmp_p
     assert step == 5 * (HELD + 4)
 
 
+@pytest.mark.parametrize("frozen", ["0.weight", "2.bias"])
+@pytest.mark.parametrize("record_every", [1, 2])
+def test_a_line_that_is_lost_after_a_layer_was_frozen_is_told_of(
+    frozen: str, record_every: int, tmp_path: Path
+) -> None:
+    class Freezes(WeightsNudged):
+        @property
+        def broken(self) -> bool:
+            return self.step >= record_every * (HELD + 12)
+
+        def between(self) -> None:
+            self.model.get_parameter(frozen).requires_grad_(self.step < 8)
+            super().between()
+
+    log = tmp_path / "run.jsonl"
+    Freezes(log=log, record_every=record_every).run(record_every * (HELD + 20))
+    assert len(told(log)) == 1
+
+
 def test_an_act_before_a_skipped_update_is_still_one_act(tmp_path: Path) -> None:
     class SkippedAfterAnAct(Loop):
         """A checkpoint is loaded, and the update of the next step left out, as after an overflow."""

@@ -161,7 +161,8 @@ class UpdateProbe:
             self._left_of_gradient = norm / before
         if not self._armed:
             return
-        if self._version != self._source.version:
+        watched = [] if self._parameter is None else [self._parameter, *self._compared]
+        if not all(item.requires_grad for item in watched) or self._version != self._source.version:
             self._choose()
         if self._parameter is not None:
             self._watch_passes(self._parameter)
