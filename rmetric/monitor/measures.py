@@ -158,12 +158,12 @@ class UpdateSize:
         self._before = torch.cat(self._sample())
 
     def measure(self) -> Tensor | None:
-        """The RMS since the call before, a scalar on the device; ``None`` in the first call."""
+        """The RMS since the call before, a scalar on the device; ``None`` in the first call, and after a resize."""
         now = torch.cat(self._sample())
         before, self._before = self._before, now
         if self._version != self._source.version:
             self.begin()
-        if before is None:
+        if before is None or len(before) != len(now):  # a vocabulary that has grown has more rows in the same tensor
             return None
         change = before.to(now.device).sub_(now)  # nobody needs the numbers before any more
         rms: Tensor = torch.linalg.vector_norm(change).div_(math.sqrt(len(now)))
@@ -244,29 +244,29 @@ class GradientAgreement:
 
     def _gradient(self) -> Tensor:
         """The sample, with 0 where there is no gradient, or none that is a number."""
-        samples = [
-            self._sample(item.grad, length) for item, length in zip(self._parameters, self._lengths, strict=True)
-        ]
+        samples = [self._sample(item) for item in self._parameters]
         if self._spread:
             samples = [sample.to(samples[0].device) for sample in samples]
         return torch.cat(samples).detach().to(torch.float32).nan_to_num_(0.0, 0.0, 0.0)
 
-    def _sample(self, gradient: Tensor | None, length: int) -> Tensor:
+    def _sample(self, parameter: nn.Parameter) -> Tensor:
         """Entries of a gradient at a fixed distance; zeros for one that is missing, or sparse (no fixed places)."""
+        gradient = parameter.grad
         if gradient is None or gradient.is_sparse:
-            return torch.zeros(length, device=self._source.device)
+            return torch.zeros(self._length(flat(parameter)), device=self._source.device)
         values = real(stored(gradient))
         if values.is_contiguous():  # in one operation and not in two: there are as many of them as parameters
-            return values.as_strided((length,), (self._stride,))
+            return values.as_strided((self._length(values),), (self._stride,))
         return values.reshape(-1)[:: self._stride]
+
+    def _length(self, values: Tensor) -> int:
+        return math.ceil(values.numel() / self._stride)
 
     def _choose(self) -> None:
         """Choose the entries, of the parameters as they are now, and begin anew."""
         self._version = self._source.version
         self._parameters = self._source.present
-        sizes = [flat(parameter).numel() for parameter in self._parameters]
-        self._stride = stride_of(sum(sizes), self._entries)
-        self._lengths = [math.ceil(size / self._stride) for size in sizes]
+        self._stride = stride_of(sum(flat(parameter).numel() for parameter in self._parameters), self._entries)
         self._spread = len({parameter.device for parameter in self._parameters}) > 1
         self._mean = None
 

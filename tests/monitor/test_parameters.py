@@ -277,6 +277,30 @@ def test_a_resumed_run_with_unfrozen_layers_writes_the_same_log(tmp_path: Path, 
     assert resumed == whole
 
 
+@pytest.mark.parametrize("width", [2, 9])
+@pytest.mark.parametrize("at", [1, 6])
+def test_a_parameter_that_is_resized_in_place_is_watched_on(width: int, at: int) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    sizes, agreements = [], []
+    with TrainingMonitor(model, optimizer, hardware=False, sync=True) as monitor:
+        for step in range(1, 12):
+            if step == at:  # as transformers resizes the embeddings of a vocabulary
+                model[0].weight.data, model[0].bias.data = torch.randn(width, 4), torch.zeros(width)
+                model[1].weight.data = torch.randn(3, width)
+            model(batch(step)).square().mean().backward()
+            monitor.step(1.0)
+            assert monitor.last is not None
+            sizes.append(monitor.last["update_rms"])
+            agreements.append(monitor.last["grad_agreement"])
+            optimizer.step()
+            optimizer.zero_grad()
+        assert monitor.enabled
+    unknown = [step for step, size in enumerate(sizes, 1) if math.isnan(size)]
+    assert unknown == [step for step, size in enumerate(agreements, 1) if math.isnan(size)] == sorted({1, at})
+
+
 def test_the_model_is_listed_anew_only_where_it_has_changed() -> None:
     training = frozen()
     with TrainingMonitor(training.model, training.optimizer, hardware=False) as monitor:

@@ -176,7 +176,7 @@ class UpdateProbe:
             return
         if self._changed is None:  # in the first pass alone: sharpness-aware steps move the weights before the second
             now = self._weights()
-            if now.device != self._left.device:  # the model was moved
+            if (now.device, now.shape) != (self._left.device, self._left.shape):  # the model was moved, or resized
                 self._left = None
                 return
             self._changed = are_others(now, self._left)
