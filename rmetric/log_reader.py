@@ -398,11 +398,14 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
 
 
 def tell(run: Run, events: Iterable[tuple[int, Event]]) -> None:
-    """Put the next events of its log, as :class:`Chunk` has them, into a run."""
+    """Put the next events of its log, as :class:`Chunk` has them, into a run.
+
+    Where a second run was appended to a log, the first one's configuration stays, as its records do.
+    """
     for _, event in events:
         if event.get("event") == START:
             config = event.get("config")
-            run.config = config if isinstance(config, dict) else {}
+            run.config = run.config or (config if isinstance(config, dict) else {})
         else:
             run.events.append(event)
 

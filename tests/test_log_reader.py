@@ -348,3 +348,9 @@ def test_a_run_is_assembled_from_its_chunks(
     for name in MEASUREMENTS:
         assert bits(run.observations[name]) == bits(whole.observations[name]), name
     assert (run.config, run.events, run.alerts) == (whole.config, whole.events, whole.alerts)
+
+
+def test_a_run_that_was_appended_to_the_log_of_another_does_not_take_its_place(tmp_path: Path) -> None:
+    second = b'{"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": "NONE"}}}\n'
+    run = read_run(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', END, second))
+    assert run.fault == "LR_SPIKE"
