@@ -23,7 +23,7 @@ from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.record_interval import RecordInterval
-from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config
+from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, workers_in
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
@@ -57,7 +57,11 @@ class PartsFor:
             self.interval.steps, self.interval.steps_per_sigma_sq,
         )  # fmt: skip
         every_sink = sinks_of(self.log, announce, sinks)
-        return Recorder(Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)), start)
+        return Recorder(
+            Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),
+            start,
+            workers_in(start, self.processes.count),
+        )
 
     def mechanism(self, asked: MechanismWatch | MonitorSelection | None) -> MechanismWatch | None:
         """Looks inside the model, in the first process."""

@@ -95,6 +95,18 @@ def start_config(
     }
 
 
+def workers_in(config: Mapping[str, Any], processes: int) -> int:
+    """How many workers train: the processes; those that one process plays are known from ``num_workers`` alone.
+
+    Some call the processes of a data loader so. Of these there may be none, or a word.
+
+    >>> workers_in({"num_workers": 4}, 1), workers_in({"num_workers": 4}, 2), workers_in({"num_workers": 0}, 1)
+    (4, 2, 1)
+    """
+    played = config["num_workers"]
+    return played if processes == 1 and type(played) is int and played > 0 else processes
+
+
 class Recorder:
     """Turns the results of a step into events.
 
@@ -112,11 +124,12 @@ class Recorder:
         Where the events go.
     config
         ``config`` of EXPERIMENT_START.
+    workers
+        How many train.
     """
 
-    def __init__(self, sinks: Sinks, config: Mapping[str, Any]) -> None:
-        self._sinks, self._config = sinks, config
-        self._workers = range(int(config["num_workers"]))
+    def __init__(self, sinks: Sinks, config: Mapping[str, Any], workers: int) -> None:
+        self._sinks, self._config, self._workers = sinks, config, range(workers)
         self._notes: list[Event] = []
         self._open = False
         self._sources: dict[str, str] = {}
@@ -192,7 +205,8 @@ class Recorder:
         self._sinks.event(terminal)
 
     def close(self) -> None:
-        """Close the sinks."""
+        """Close the sinks; what a thread has to say afterwards, as of a hang, comes too late for them."""
+        self._open = False
         self._sinks.close()
 
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:
