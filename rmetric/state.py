@@ -58,8 +58,11 @@ def restore(value: Any, state: Any) -> Any:
     if isinstance(value, deque):
         return deque(state, maxlen=value.maxlen)
     if isinstance(value, list):
-        same = len(value) == len(state)
-        return [restore(old, new) for old, new in zip(value, state, strict=True)] if same else list(state)
+        if len(value) == len(state):
+            return [restore(old, new) for old, new in zip(value, state, strict=True)]
+        if any(hasattr(item, "__dict__") for item in value):  # objects, which their states cannot stand in for
+            raise _of_another(value)
+        return list(state)
     if isinstance(value, dict):
         return {key: restore(value[key], item) if key in value else item for key, item in state.items()}
     if hasattr(value, "__dict__"):
@@ -71,12 +74,15 @@ def restore(value: Any, state: Any) -> Any:
 def _restore_object(value: Any, state: Any) -> Any:
     # An attribute may still stand in the class alone: a dataclass leaves a plain default there.
     if not isinstance(state, dict) or not {*vars(value)} <= {*state} or not all(hasattr(value, name) for name in state):
-        raise ValueError(
-            f"this is not the state of a {type(value).__name__}; resume with the version and settings of the first run"
-        )
+        raise _of_another(value)
     for name, item in state.items():
         object.__setattr__(value, name, restore(getattr(value, name), item))
     return value
+
+
+def _of_another(value: Any) -> ValueError:
+    told = f"this is not the state of a {type(value).__name__}; resume with the version and settings of the first run"
+    return ValueError(told)
 
 
 def _own_state(value: Any) -> bytes:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rmetric.detectors import DETECTORS, StreamingDetector
 from rmetric.measurements import FIELDS, MECHANISM, Observation
+from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.state import restore, state_of
 from tests.helpers import resumed_and_straight
 
@@ -70,6 +71,13 @@ def test_kinds_come_back() -> None:
 def test_the_state_of_something_else_is_refused() -> None:
     with pytest.raises(ValueError, match="not the state of a Numerics"):
         restore(DETECTORS["numerics"](), state_of(DETECTORS["r_metric"]()))
+
+
+def test_a_list_of_objects_is_not_restored_from_that_of_more_or_fewer() -> None:
+    invariants = LoopInvariants()
+    state = state_of(invariants)
+    with pytest.raises(ValueError, match="not the state of a list; resume with the version"):
+        restore(invariants, {**state, "_invariants": state["_invariants"][1:]})
 
 
 def test_what_has_no_plain_state_is_refused() -> None:
