@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rmetric.measurements import VERDICTS
 from rmetric.monitor.sinks.base import Sink, scalars
 from rmetric.verdict import is_news
 
-THEIRS = ("training_loss", "validation_loss", "learning_rate", "grad_norm")
-"""Fields that frameworks log by themselves."""
-LEFT_OUT = {*THEIRS, *VERDICTS} - {"r_metric"}
+LOSSES = ("training_loss", "validation_loss")
+"""Fields that a training logs by itself, whatever the framework."""
+LEFT_OUT = {*LOSSES, *VERDICTS} - {"r_metric"}
 
 
 class FrameworkLog(Sink):
     """Holds the latest record's numbers under ``rmetric/<field>``, with its step and the alerts so far.
 
-    Left out is what frameworks log by themselves, and what is not finite, which many of their files cannot hold; an
-    alert tells of that.
+    Left out is what is logged anyway, and what is not finite, which many of their files cannot hold; an alert tells of
+    that.
+
+    Parameters
+    ----------
+    theirs
+        Fields that the framework logs by itself, beside the losses.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, theirs: Iterable[str] = ()) -> None:
+        self._left_out = LEFT_OUT.union(theirs)
         self.values: dict[str, float] = {}
         """Numbers to log; empty before the first record, and in all processes but the first."""
         self.urgent = False
@@ -35,7 +41,7 @@ class FrameworkLog(Sink):
     def event(self, event: Mapping[str, Any]) -> None:
         """Hold the numbers of a record; count an alert."""
         if event.get("event") == "METRICS":
-            numbers = {f"rmetric/{name}": value for name, value in scalars(event).items() if name not in LEFT_OUT}
+            numbers = {f"rmetric/{name}": value for name, value in scalars(event).items() if name not in self._left_out}
             finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
             self.values = finite | {"rmetric/step": float(event["step"]), "rmetric/alerts": float(self._alerts)}
         elif event.get("event") == "ALERT" and is_news(event):

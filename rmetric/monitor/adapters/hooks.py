@@ -6,7 +6,7 @@ import copy
 import inspect
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,6 +31,14 @@ def check_option_names(adapter: Callable[..., Any], options: Iterable[str]) -> N
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 known.add(parameter.name, taker)
     _ = [known[name] for name in options]
+
+
+def tell_other_names(adapter: type[Any], others: Sequence[str], key: str) -> None:
+    """Say that what may be the validation loss has not the name that an adapter looks for."""
+    LOGGER.warning(
+        "evaluations have %s and no %s, so that there is no validation loss; choose one of them: %s(validation_key=%r)",
+        ", ".join(others), key, adapter.__name__, others[0],
+    )  # fmt: skip
 
 
 class PoliciesOfEachFit:

@@ -27,6 +27,7 @@ from rmetric.monitor.adapters.hooks import (
     check_option_names,
     log_errors,
     replaced,
+    tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.ending import AtExit, close_all
@@ -39,6 +40,8 @@ _TrainerCallback: Any = _transformers.TrainerCallback
 _Accelerator: Any = optional_module("accelerate", "Accelerate, which the Trainer needs,", "accelerate").Accelerator
 STATE_FILE = "rmetric_monitor.pt"
 ADAPTER = "adapter_model.safetensors"
+THEIRS = ("learning_rate", "grad_norm")
+"""Fields that the Trainer logs by itself."""
 
 
 class _LeftError(Exception):
@@ -85,7 +88,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         """True once there was a validation loss, or it was said that there is none."""
         self._other_losses: list[str] = []
         """Names of what was evaluated in this step."""
-        self._reports = FrameworkLog()
+        self._reports = FrameworkLog(THEIRS)
         self._kept: KeptCheckpoints | None = None
         self._stack = ExitStack()
         self._at_exit: AtExit | None = None
@@ -139,7 +142,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def _begin(
         self, accelerator: Any, model: nn.Module, optimizer: Any, policies: Sequence[Policy], output: str, step: int
     ) -> None:
-        self._reports = FrameworkLog()
+        self._reports = FrameworkLog(THEIRS)
         sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
         options = {**self._options, "sinks": sinks, "policy": policies or None}
         # The Trainer has weighed each micro-batch: their sum is the loss of the step.
@@ -205,11 +208,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         others, self._other_losses = self._other_losses, []
         if others and not self._evaluated:
             self._evaluated = True
-            LOGGER.warning(
-                "evaluations have %s and no %s, so that there is no validation loss; choose one of them: "
-                "RMetricCallback(validation_key=%r)",
-                ", ".join(others), self._validation_key, others[0],
-            )  # fmt: skip
+            tell_other_names(type(self), others, self._validation_key)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Put the monitor's state beside the checkpoint."""

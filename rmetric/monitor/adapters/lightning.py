@@ -18,6 +18,7 @@ from rmetric.monitor.adapters.hooks import (
     UnseenPasses,
     check_option_names,
     log_errors,
+    tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.sinks import WandbAlerts
@@ -67,6 +68,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """State of the training that has ended: checkpoints are written after that, too."""
         self._losses: list[Tensor] = []
         self._rewarded: Tensor | None = None
+        self._told_names = False
         self._asked_at, self._proceed = -1, True
         self._unseen = UnseenPasses(BY_HAND)
         self._kept: KeptCheckpoints | None = None
@@ -161,9 +163,17 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Hand on the validation loss."""
+        if self.monitor is None or trainer.sanity_checking:
+            return
         loss = trainer.callback_metrics.get(self._validation_key)
-        if self.monitor is not None and loss is not None and not trainer.sanity_checking:
+        if loss is not None:
             self.monitor.validation(loss)
+        elif not self._told_names:
+            names = {name: name.casefold() for name in trainer.callback_metrics}
+            others = [name for name, plain in names.items() if "val" in plain and "acc" not in plain]
+            self._told_names = bool(others)
+            if others:
+                tell_other_names(type(self), others, self._validation_key)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the log."""

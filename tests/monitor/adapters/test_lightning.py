@@ -113,6 +113,16 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(package: Any, tmp_path
     assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": STEPS}
 
 
+def test_an_evaluation_under_another_name_is_told_of_once(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = module_of(package)
+    module.validation_step = lambda *_: module.log_dict({"val/acc": 0.5, "val/ce": 1.5})
+    fit(trainer_of(package, tmp_path, RMetricLightning(log=tmp_path / "run.jsonl", hardware=False)), module)
+    (told,) = [record.getMessage() for record in caplog.records if "no val_loss" in record.getMessage()]
+    assert told.endswith("choose one of them: RMetricLightning(validation_key='val/ce')")
+
+
 def test_a_reward_that_is_logged_is_that_of_the_next_record_and_of_no_other(package: Any, tmp_path: Path) -> None:
     module = module_of(package)
     module.before_step = lambda step: module.log("reward", 0.5) if step % 3 else None
