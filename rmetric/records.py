@@ -46,6 +46,10 @@ class Observations:
         if self.evaluated is None:
             self.evaluated = fresh_evaluations(self["validation_loss"])
 
+    def __repr__(self) -> str:
+        steps = f", steps {self.step[0]} to {self.step[-1]}" if len(self) else ""
+        return f"<{len(self)} records{steps}: {', '.join(self.columns)}>"
+
     def __len__(self) -> int:
         return len(self.step)
 
@@ -171,9 +175,9 @@ class Run:
     config: dict[str, Any]
     """``config`` of EXPERIMENT_START; empty if the log has none."""
     observations: Observations
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list, repr=False)
     """Events of the log in its order, without EXPERIMENT_START and METRICS."""
-    verdicts: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    verdicts: dict[str, NDArray[np.float64]] = field(default_factory=dict, repr=False)
     """The run's own :data:`~rmetric.measurements.VERDICTS`, as far as its log has them, each of shape (n,)."""
     alerts: dict[str, int] = field(default_factory=dict)
     """Detector → first alert step, as the last record of the log has it."""

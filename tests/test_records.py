@@ -28,6 +28,13 @@ def test_a_negative_infinity_in_a_column_is_measured_and_not_finite() -> None:
     assert observations["training_loss"].tolist() == [INF, 2.0]
 
 
+def test_a_run_is_shown_in_a_few_lines() -> None:
+    seen = Observations(np.arange(1, 511), {"training_loss": np.linspace(2.0, 1.0, 510)})
+    assert repr(seen) == "<510 records, steps 1 to 510: training_loss>"
+    assert len(repr(Run("run", {}, seen, events=[{"event": "ALERT"}] * 500))) < 200
+    assert repr(Observations(np.array([]))) == "<0 records: >"
+
+
 def test_a_column_that_was_never_measured_is_all_nan() -> None:
     observations = Observations(
         np.array([1, 2]), {"training_loss": np.array([1.0, NAN]), "lambda": np.array([NAN, NAN])}
