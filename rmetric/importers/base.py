@@ -74,8 +74,9 @@ step time says its unit (:mod:`rmetric.importers.step_times`)."""
 LOG_CALLS, LAST_STEP = "_step", 60
 """Name under which W&B counts the calls of its ``log``, and its rank: a step only where a log has no other column of
 steps (those that are recognised by a word have rank 50)."""
-OWN_PREFIX = "rmetric/"
-"""Of the names that this project's monitor gives to the trackers of others."""
+OWN_PREFIX, OWN_RANK = "rmetric/", 55
+"""Of the names that this project's monitor gives to the trackers of others, and what it adds to their rank: the log's
+own names come first, as a Trainer counts from 1."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])|(?<=Loss)(?=[A-Z]\d?$)")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096
@@ -161,8 +162,10 @@ class FieldMap:
         """Our names that it stands for, each with its rank (the lowest wins in a record)."""
         found = self._targets.get(their_name)
         if found is None:
-            alias = self._aliases.get(plain(their_name.removeprefix(OWN_PREFIX)))
-            found = () if alias is None else (alias,)
+            name = their_name.removeprefix(OWN_PREFIX)
+            alias = self._aliases.get(plain(name))
+            behind = 0 if name == their_name else OWN_RANK
+            found = () if alias is None else ((alias[0], alias[1] + behind),)
             if len(self._targets) < _MAX_CACHED_NAMES:
                 self._targets[their_name] = found
         return found

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, FieldMap, plain
+from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, OWN_PREFIX, FieldMap, plain
 from rmetric.importers.loss_parts import distinct, whole
 from rmetric.importers.names import (
     BATCH_WORDS,
@@ -217,7 +217,7 @@ class Columns:
         if "step" not in fields.explicit:
             steps = steps | {name: 50 for name in survey.seen if names_step(name, fields) and name not in steps}
             steps = self._of_the_training(steps, survey)
-        steps = self._without_log_calls(steps, survey)
+        steps = self._without_log_calls(self._without_own(steps, survey), survey)
         if steps:
             trained = self._rows_trained(survey)
             highest = max(survey.seen[name].highest for name in steps)
@@ -288,6 +288,13 @@ class Columns:
 
     def _rows_trained(self, survey: Survey) -> int:
         return max((survey.seen[name].count for name in self.fields.get("training_loss", ())[:1]), default=0)
+
+    def _without_own(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
+        """The counters without that of our monitor, where nearly all of the training has another one."""
+        others = {name: rank for name, rank in steps.items() if not name.startswith(OWN_PREFIX)}
+        needed = 0.9 * self._rows_trained(survey)
+        are_known = any(name != LOG_CALLS and survey.seen[name].count >= needed for name in others)
+        return others if are_known else steps
 
     def _without_log_calls(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""

@@ -44,6 +44,9 @@ class RowEvents:
 
     def _begin(self) -> None:
         self._zeros, self._trained, self._was_nan = ZeroLosses(), False, False
+        self._is_first = True
+        self._rate: NumberedEvent | None = None
+        """The first row of the run, while it is the only one and states no more than a learning rate."""
 
     def of(self, rows: Iterable[Row]) -> Iterator[NumberedEvent]:
         """The events; once, for all rows."""
@@ -94,6 +97,16 @@ class RowEvents:
             event = {ours: value for ours, value in event.items() if ours in ("validation_loss", "reward")}
         if not event:
             return
+        is_rate = bool(self._losses) and event.keys() == {"learning_rate"}
+        if is_rate and self._is_first:
+            self._is_first, self._rate = False, (row.line, {"step": step} | event)
+            return
+        if self._rate is not None:  # of the first record, unless other such rows follow
+            if is_rate:
+                yield self._rate
+            else:
+                event = {"learning_rate": self._rate[1]["learning_rate"]} | event
+        self._is_first, self._rate = False, None
         self._line = row.line
         if row.is_nan and not self._was_nan:
             yield row.line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")

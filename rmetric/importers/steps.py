@@ -32,7 +32,8 @@ class StepClock:
 
     A counter that is set back while the epoch advances counts within the epoch and is counted on. Without a counter the
     epochs or the rows count; a row that says neither belongs to the latest step, and so does one of an evaluation that
-    counts its own batches.
+    counts its own batches. A row beside the training that states no epoch where others do begins neither an epoch nor
+    a run.
     """
 
     def __init__(self, columns: Columns) -> None:
@@ -52,6 +53,8 @@ class StepClock:
         self._counter, self._trained_with = "", frozenset[str]()
         self._total: int | float | None = None
         """Counter of the latest row that trains, all that it states, and the number up to which it counts."""
+        self._trained_to: int | float | None = None
+        """Its count."""
         self.is_aside = False
         """Whether the latest row has a counter of its own, and not that of the training."""
 
@@ -112,10 +115,11 @@ class StepClock:
         if begins:
             self.restart()
         elif is_next:
-            self._offset += self._passed(count, total, stands=trains and _are_whole(epoch, self._epoch))
+            stands = trains and count == self._trained_to and _are_whole(epoch, self._epoch)
+            self._offset += self._passed(count, total, stands=stands)
         self._count(count, epoch)
         if trains:
-            self._counter, self._total = name, total
+            self._counter, self._total, self._trained_to = name, total, count
             self._trained_with = frozenset(other for other in self._columns.counters if row.get(other) is not None)
         return self._step, begins
 
@@ -127,6 +131,9 @@ class StepClock:
         What counts behind the training does so in the same epoch. Without one it may be the begin of another run, but
         for batches.
         """
+        is_back = self._last is not None and count < self._last
+        if epoch is None and self._epoch is not None and is_back:
+            return True
         if not self._counter:  # an evaluation before any training
             return self._columns.are_batches and total is not None
         if name != self._counter:
@@ -134,7 +141,7 @@ class StepClock:
         if total is not None and self._total is not None and total != self._total:
             return True
         is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
-        return self._last is not None and count < self._last and (self._columns.are_batches or is_in_epoch)
+        return is_back and (self._columns.are_batches or is_in_epoch)
 
     def _passed(self, count: int | float, total: int | float | None, *, stands: bool) -> int | float:
         """Steps of the epoch that is over, with the next one's first count; 0 if that goes on from it.

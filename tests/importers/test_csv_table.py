@@ -255,3 +255,33 @@ def test_rows_of_runs_one_after_the_other_are_in_order(tmp_path: Path, steps: li
 
 def test_an_empty_table_has_no_rows(tmp_path: Path) -> None:
     assert read(tmp_path, b"") == ([], [])
+
+
+def test_a_row_of_a_callback_that_states_no_epoch_begins_none(tmp_path: Path) -> None:
+    rows = [f",0.1,{step},\n{step // 10},,{step},{3 - step / 50}\n" for step in range(4, 50, 5)]
+    events, damage = read(tmp_path, ("epoch,lr,step,loss\n" + "".join(rows)).encode())
+    assert [event["step"] for _, event in events] == [*range(4, 50, 5)]
+    assert all(event["learning_rate"] == 0.1 for _, event in events)
+    assert not damage
+
+
+def test_nor_does_it_where_the_steps_are_those_of_an_epoch(tmp_path: Path) -> None:
+    rows = [f",0.1,{step % 10},\n{step // 10},,{step % 10},{3 - step / 50}\n" for step in range(50)]
+    events, damage = read(tmp_path, ("epoch,lr,step,loss\n" + "".join(rows)).encode())
+    assert [event["step"] for _, event in events] == [*range(50)]
+    assert not damage
+
+
+def test_a_learning_rate_before_the_first_record_is_a_part_of_that(tmp_path: Path) -> None:
+    events, _ = read(tmp_path, b"epoch,lr,step,loss\n,0.1,0,\n0,,4,2.5\n0,,9,2.25\n")
+    assert [event for _, event in events] == [
+        {"step": 4, "training_loss": 2.5, "learning_rate": 0.1},
+        {"step": 9, "training_loss": 2.25},
+    ]
+
+
+def test_the_step_of_our_monitor_is_none_beside_the_log_s_own(tmp_path: Path) -> None:
+    rows = [f"{step - 1},{step},{3 - step / 50}\n,{step},\n" for step in range(5, 51, 5)]
+    events, damage = read(tmp_path, ("rmetric/step,step,loss\n" + "".join(rows)).encode())
+    assert [event["step"] for _, event in events] == [*range(5, 51, 5)]
+    assert not damage
