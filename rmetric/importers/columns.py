@@ -58,6 +58,8 @@ class Columns:
     fills_gaps: bool = False
     """True if the validation loss is NaN where there was no evaluation."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
+    _hints: list[str] = field(default_factory=list)
+    """Notes that change nothing in what is read."""
     _logarithms: set[str] = field(default_factory=set)
     """Our names whose values are logarithms of theirs."""
 
@@ -87,6 +89,7 @@ class Columns:
             columns.notes.append(
                 f"no column is known as a training loss; name one with --map training_loss=COLUMN ({in_words(unknown)})"
             )
+        columns._name_gradients(survey, fields)
         columns._choose_counters(survey, fields)
         columns._choose_time(survey, fields)
         return columns
@@ -212,6 +215,21 @@ class Columns:
             name = self.fields.pop("grad_norm")[0]
             self.notes.append(f"{name!r} is 0 in all rows, while the loss falls: it was not measured")
 
+    def _name_gradients(self, survey: Survey, fields: FieldMap) -> None:
+        """Where no gradient norm is known, which of the columns that are used for nothing may be one."""
+        may_be = [
+            name
+            for name, seen in survey.seen.items()
+            if "grad" in name.casefold()
+            and seen.lowest < seen.highest
+            and not meanings(name, fields)
+            and not names_step(name, fields)
+        ]
+        if may_be and "training_loss" in self.fields and not {"grad_norm"} & (self._found.keys() | fields.explicit):
+            hint = f"if one is, name it with --map grad_norm=NAME ({in_words(may_be)})"
+            self._hints = [f"no column is known as a gradient norm; {hint}"]
+            self.notes += self._hints
+
     def _choose_counters(self, survey: Survey, fields: FieldMap) -> None:
         steps = self._found.get("step", {})
         if "step" not in fields.explicit:
@@ -316,7 +334,9 @@ class Columns:
     def are_plain(self) -> bool:
         """Whether there is a step, and for each of our names one column that may be meant."""
         unique = all(len(ranks) == 1 for ranks in self._found.values())
-        return bool(self.fields) and bool(self.counters) and not self.are_batches and not self.notes and unique
+        return (
+            bool(self.fields) and bool(self.counters) and not self.are_batches and self.notes == self._hints and unique
+        )
 
     def counter_of(self, row: Mapping[str, Any]) -> str | None:
         """Name of the counter that a row states, ``None`` without one: a loss is then a mean over reported steps."""

@@ -58,6 +58,22 @@ _OF_REWARDS = _words(
 )
 """Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
 
+_NORMS_IN_ONE = _words("gradnorm gnorm")
+_BEFORE_CLIPPING = _words("pre preclip before unclipped raw")
+_AFTER_CLIPPING = _words("after post postclip clipped")
+_NO_WHOLE_NORM = _words("clip clipped max param")
+"""Words of a norm at which gradients are clipped, or of something else, where none tells that it is before clipping."""
+_OF_NORMS = (
+    _BEFORE_CLIPPING
+    | TRAINING_WORDS
+    | _words("total global all grad gradient norm clip clipping opt optim optimizer model metrics l2")
+)
+"""Words beside which the norm is that of all gradients, and not of one layer."""
+_OTHER_NORM, _CLIPPED_NORM = 30, 60
+"""What the rank of a norm of a part, and of one after clipping, has more."""
+MAGNITUDE = re.compile(r"(?<!\S)(\|{1,2}|‖)(?:g|grad|∇)\1$")
+"""A gradient norm, in the end of a text."""
+
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
     "completed train training learning learner global current cur "
@@ -199,7 +215,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if found or name in fields.taken:
         return found
     words = _apart(plain(name).split("_"))
-    guess = _step_time(name) or _guess(words)
+    guess = _step_time(name) or _guess(words) or _gradient_norm(name, words)
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)
@@ -253,6 +269,23 @@ def _guess(words: list[str]) -> tuple[str, int] | None:
     if not present.isdisjoint(_REWARD_WORDS):
         others = {word for word in present - _REWARD_WORDS if not word.isdecimal()}  # "mean 100 episode reward"
         return ("reward", USUAL + len(words)) if others <= _OF_REWARDS else None
-    if words in (["norm"], ["grad"]) or {"grad", "norm"} <= present or {"gradient", "norm"} <= present:
-        return ("grad_norm", USUAL + len(words)) if not present & {"clip", "clipped", "max", "param"} else None
     return None
+
+
+def _gradient_norm(name: str, words: list[str]) -> tuple[str, int] | None:
+    """A gradient norm: that of all gradients before clipping, else another one of theirs.
+
+    >>> [_gradient_norm(name, plain(name).split("_")) for name in ("clip/grad_norm_before", "clip_grad_norm", "|g|")]
+    [('grad_norm', 104), None, ('grad_norm', 101)]
+    """
+    present, rank = set(words), USUAL + len(words)
+    if words in (["norm"], ["grad"]) or MAGNITUDE.fullmatch(name):
+        return "grad_norm", rank
+    is_glued = bool(present & _NORMS_IN_ONE)
+    if not (is_glued or {"grad", "norm"} <= present or {"gradient", "norm"} <= present):
+        return None
+    if present <= _OF_NORMS | _NORMS_IN_ONE and (present & _BEFORE_CLIPPING or not present & _NO_WHOLE_NORM):
+        return "grad_norm", rank
+    if present & _NO_WHOLE_NORM or is_glued:
+        return None
+    return "grad_norm", rank + (_CLIPPED_NORM if present & _AFTER_CLIPPING else _OTHER_NORM)

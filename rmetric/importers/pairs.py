@@ -12,6 +12,7 @@ from rmetric.importers.languages import with_english_parts
 from rmetric.importers.names import (
     COUNTER_WORDS,
     LINE_NUMBER,
+    MAGNITUDE,
     TEST_WORDS,
     TOTAL,
     TRAINING_WORDS,
@@ -301,6 +302,8 @@ def name_first(line: str) -> str:
 def _name(gap: str) -> str:
     """The words right before a value."""
     text = _CONSTRUCTOR.sub("", gap).rstrip(_TRIM)
+    if found := MAGNITUDE.search(text):
+        return found[0]
     start = 0
     for found in _BREAK.finditer(text):
         start = found.end()

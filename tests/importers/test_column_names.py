@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.importers import ALIASES, FieldMap, Row, flattened, parse_mapping
+from rmetric.importers import ALIASES, FieldMap, Row, flattened, parse_mapping, read_run, runs_of
 from rmetric.importers.columns import Columns
 from rmetric.importers.names import meanings
 from rmetric.importers.survey import Survey
@@ -63,6 +65,11 @@ def test_humps_of_a_name_part_its_words() -> None:
         ("gNorm", "grad_norm"),
         ("total_norm", "grad_norm"),
         ("global_norm", "grad_norm"),
+        ("opt/gradnorm_preclip", "grad_norm"),
+        ("gradnorm/total", "grad_norm"),
+        ("clip/grad_norm_before", "grad_norm"),
+        ("grad_norm.pre_clip", "grad_norm"),
+        ("||g||", "grad_norm"),
         ("Train lr-DecoupledSGDW/group0", "learning_rate"),
         ("critic/rewards/mean", "reward"),
         ("L.r.", "learning_rate"),
@@ -124,3 +131,36 @@ def test_nested_objects_are_flattened_to_a_bounded_depth() -> None:
     for _ in range(100):
         nested = {"a": nested}
     assert len(flattened(nested)) == 1
+
+
+@pytest.mark.parametrize("name", ["gradnorm/layers.0", "gradnorm_max", "clip_grad_norm", "grad_norm.post_clip"])
+def test_norms_of_a_layer_and_after_clipping_and_settings_are_not_the_gradient_norm(name: str) -> None:
+    assert not meanings(name, FieldMap({}))
+
+
+def test_of_several_gradient_norms_that_before_clipping_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": step, "loss": 3 - step / 9, "grad_norm_after": 1.0, "grad_norm/fc": 2.0, "clip/grad_norm_before": 3.0}
+        for step in range(9)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_run(log).observations["grad_norm"].tolist() == [3.0] * 9
+
+
+def test_columns_that_may_be_a_gradient_norm_are_named(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("step,loss,grad_l2\n" + "".join(f"{step},{3 - step / 9},{step / 7}\n" for step in range(9)))
+    (logged,) = runs_of(log)
+    assert logged.notes == [
+        "no column is known as a gradient norm; if one is, name it with --map grad_norm=NAME ('grad_l2')"
+    ]
+
+
+@pytest.mark.parametrize("mapping", [{}, {"grad_norm": "|g|"}])
+def test_the_sign_of_a_norm_is_a_name_on_the_console(tmp_path: Path, mapping: dict[str, str]) -> None:
+    log = tmp_path / "train.txt"
+    log.write_text("".join(f"it {step:5d} | loss {3 - step / 9:.4f} | |g| 0.3{step} | lr 0.1\n" for step in range(9)))
+    observations = read_run(log, mapping=mapping).observations
+    assert observations["grad_norm"].tolist() == [float(f"0.3{step}") for step in range(9)]
+    assert (observations["learning_rate"] == 0.1).all()
