@@ -46,6 +46,15 @@ _BETWEEN = int.from_bytes(os.urandom(7))
 """Number that no log holds, for no log can know it."""
 
 
+WHOLE_LOG = 0
+"""The line of damage that concerns all lines."""
+
+
+def place(path: str | Path, line: int) -> str:
+    """Where damage is, for a message."""
+    return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
+
+
 def strict(path: str | Path) -> OnDamage:
     """What readers do about damage if nobody listens: it is an error, but a last line that was cut off is a warning.
 
@@ -57,7 +66,7 @@ def strict(path: str | Path) -> OnDamage:
 
     def report(line: int, message: str) -> None:
         if message != CUT_OFF:
-            raise UserError(f"{path}, line {line}: {message}")
+            raise UserError(f"{place(path, line)}: {message}")
         warnings.warn(f"{path}, line {line}: {message}; its writer was killed, or still writes", stacklevel=2)
 
     return report

@@ -12,7 +12,7 @@ from rmetric.importers.names import TOTAL, measures_loss, names_counter
 from rmetric.importers.rows import Row, no_column
 from rmetric.importers.steps import with_total
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, read_batches, read_events
+from rmetric.log_reader import WHOLE_LOG, NumberedEvent, OnDamage, read_batches, read_events
 
 
 @register_importer("rmetric")
@@ -28,7 +28,7 @@ def _renamed(
     events: Iterator[NumberedEvent], mapping: Mapping[str, str], on_damage: OnDamage
 ) -> Iterator[NumberedEvent]:
     names: list[str] = []
-    line, absent = 1, set(mapping.values())
+    absent = set(mapping.values())
     for line, event in events:
         if event.get("event", "METRICS") == "METRICS":
             names = names or [name for name in event if name != "event"]
@@ -45,7 +45,7 @@ def _renamed(
             yield line, event
     if names:
         for name in sorted(absent):
-            on_damage(line, no_column(name, names))
+            on_damage(WHOLE_LOG, no_column(name, names))
 
 
 @register_importer("jsonl")

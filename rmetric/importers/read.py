@@ -19,6 +19,7 @@ from rmetric.importers.tables import imported
 from rmetric.log_reader import (
     CHUNK_RECORDS,
     WHOLE,
+    WHOLE_LOG,
     Chunk,
     NumberedEvent,
     OnDamage,
@@ -192,7 +193,7 @@ class _Damage:
         self._count += 1
         (self._skipped if message.endswith(SKIPPED) else self._damaged).add(line)
         if len(self._first) < MOST_DAMAGE:
-            self._first.append(f"{self._place} {line}: {message}")
+            self._first.append(message if line == WHOLE_LOG else f"{self._place} {line}: {message}")
 
     def told(self, notes: Sequence[str]) -> Caveats:
         """Other notes, and what was added since it was told the last time: the next run begins without any."""

@@ -22,7 +22,7 @@ from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import MOST_JUDGED, check_order
 from rmetric.importers.streams import note, run_begins
 from rmetric.importers.survey import Survey
-from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
+from rmetric.log_reader import WHOLE_LOG, NumberedEvent, OnDamage, passed_over
 
 JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
@@ -59,7 +59,6 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
         raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
-    last_line = 1
     rows = late_names(_observations(read(on_damage)), columns, fields)
     if runs is not None:
         rows = runs.apart(path, rows)
@@ -71,10 +70,9 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     events = in_order(RowEvents(path, columns, runs).of(resumptions(rows, columns)))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
-    for last_line, event in itertools.chain(first, events):
-        yield last_line, event
+    yield from itertools.chain(first, events)
     for theirs in sorted(fields.taken - columns.known):
-        on_damage(last_line, no_column(theirs, survey.seen))
+        on_damage(WHOLE_LOG, no_column(theirs, survey.seen))
 
 
 def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterator[NumberedEvent]:

@@ -18,6 +18,8 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
+from rmetric.importers.rows import NO_COLUMN
+from rmetric.log_reader import place
 from rmetric.replay import Columns, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5
@@ -46,16 +48,16 @@ class DamageReport:
         self._stream = stream
 
     def __call__(self, line: int, message: str) -> None:
-        where = f"{self.shown_path}, line {line}: {plain_text(message)}"
+        where = f"{place(self.shown_path, line)}: {plain_text(message)}"
         if self.strict:
             raise UserError(where)
         self.count += 1
         if self.count <= SHOWN_WARNINGS:
             self.say(where)
 
-    def say(self, message: str) -> None:
-        """One warning that is tied to no line; it is not counted."""
-        tqdm.write(f"warning: {message}", file=self._stream or sys.stderr)
+    def say(self, message: str, kind: str = "warning") -> None:
+        """One warning that is tied to no line, or the error of a log that cannot be used; it is not counted."""
+        tqdm.write(f"{kind}: {message}", file=self._stream or sys.stderr)
 
     def close(self) -> None:
         """Say how many warnings were not shown."""
@@ -186,7 +188,8 @@ def replay_to_folder(
     name, out
         From :func:`output_names`; an existing folder.
     strict
-        Any damage is an error; without it, a log that cannot be used is reported and comes back without records.
+        Any damage is an error; without it, a log that cannot be used, or lacks the column that is mapped to the
+        training loss, is reported and comes back without records.
     progress
         Receives the number of records so far.
     warnings
@@ -203,6 +206,13 @@ def replay_to_folder(
     """
     table = out / f"{name}.csv"
     report = DamageReport(path, strict=strict, stream=warnings)
+    loss = (options.get("mapping") or {}).get("training_loss")
+
+    def on_damage(line: int, message: str) -> None:
+        if loss is not None and message.startswith(f"{NO_COLUMN} {loss!r} "):
+            raise UserError(f"{path}: {message}; name one of these with --map")
+        report(line, message)
+
     try:
         with written_aside(table) as file, CsvWriter(file) as writer:
             records = 0
@@ -214,11 +224,11 @@ def replay_to_folder(
                 if progress is not None:
                     progress(records)
 
-            replay = replay_log(path, on_damage=report, sink=sink, **options)
+            replay = replay_log(path, on_damage=on_damage, sink=sink, **options)
     except UserError as error:
         if strict:
             raise
-        report.say(str(error))
+        report.say(str(error), "error")
         replay = Replay(name=name, source=plain_text(path), format="-", unusable=str(error), outcome="-")
     report.close()
     if not replay.records:

@@ -11,7 +11,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.importers import read_csv, runs_of
 from rmetric.importers.csv_table import csv_rows
-from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
+from rmetric.log_reader import MAX_LINE_BYTES, WHOLE_LOG, NumberedEvent
 
 Damage = list[tuple[int, str]]
 
@@ -208,7 +208,7 @@ def test_a_mapped_column_that_is_not_there_is_named_with_those_that_are(tmp_path
     with pytest.raises(UserError, match=r"there is no column 'foo' \(columns with values: 'step', 'loss'\); name one"):
         read(tmp_path, b"step,loss\n1,2.0\n", training_loss="foo")
     _, damage = read(tmp_path, b"step,loss,gnorm\n1,2.0,1.0\n", training_loss="foo")
-    assert damage == [(2, "there is no column 'foo' (columns with values: 'step', 'loss', 'gnorm')")]
+    assert damage == [(WHOLE_LOG, "there is no column 'foo' (columns with values: 'step', 'loss', 'gnorm')")]
 
 
 def test_a_column_says_of_which_split_a_loss_is(tmp_path: Path) -> None:

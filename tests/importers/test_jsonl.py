@@ -11,6 +11,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_event_log, read_jsonl, read_run
+from rmetric.log_reader import WHOLE_LOG
 from rmetric.records import Run
 
 Damage = list[tuple[int, str]]
@@ -47,7 +48,7 @@ def test_an_event_log_without_a_mapped_column_says_so(tmp_path: Path) -> None:
     damage: Damage = []
     mapping = {"training_loss": "foo", "grad_norm": "m"}
     assert len(list(read_event_log(log, mapping, lambda line, message: damage.append((line, message))))) == 1
-    assert damage == [(1, "there is no column 'foo' (columns with values: 'step', 'l', 'non_finite')")]
+    assert damage == [(WHOLE_LOG, "there is no column 'foo' (columns with values: 'step', 'l', 'non_finite')")]
 
 
 def test_any_logger_s_records_are_translated_and_numbered_by_line(tmp_path: Path) -> None:
@@ -77,7 +78,7 @@ def test_a_mapped_column_that_never_occurs_is_reported(tmp_path: Path) -> None:
     damage: Damage = []
     events = list(read_jsonl(log, {"grad_norm": "gn"}, lambda line, message: damage.append((line, message))))
     assert len(events) == 1
-    assert damage == [(1, "there is no column 'gn' (columns with values: 'step', 'loss')")]
+    assert damage == [(WHOLE_LOG, "there is no column 'gn' (columns with values: 'step', 'loss')")]
 
 
 def test_columns_in_place_of_records_are_a_table(tmp_path: Path) -> None:

@@ -139,6 +139,19 @@ def test_an_empty_file_is_listed_and_the_rest_goes_on(tmp_path: Path, capsys: py
     assert not (out / "empty.csv").exists()
 
 
+def test_a_log_without_the_column_that_is_mapped_to_the_loss_is_an_error_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "good.csv", b"step,objective\n" + b"".join(b"%d,2.5\n" % step for step in range(9)))
+    write(tmp_path / "other.csv", b"step,nll,val_loss\n" + b"".join(b"%d,2.5,2.5\n" % step for step in range(9)))
+    out = tmp_path / "out"
+    assert main([str(tmp_path), "--out", str(out), "--no-plot", "--map", "training_loss=objective"]) == 0
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {tmp_path / 'other.csv'}: there is no column 'objective' (columns with values: ")
+    assert not (out / "other.csv").exists()
+    assert (out / "good.csv").exists()
+
+
 def test_when_no_log_can_be_used_that_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.jsonl", "b.jsonl"):
         write(tmp_path / name)
