@@ -102,7 +102,8 @@ class TrainingMonitor:
         device.
     config
         Further entries of the log's ``config``, such as ``seed``, ``model_type``, and ``experiment_id``, the name of
-        the run; without it, sinks show the log's folder and name, or model and time.
+        the run; without it, sinks show the log's folder and name, or model and time. What the monitor knows itself,
+        such as ``backend``, stays, with a warning.
     sinks
         Further destinations of the events.
     hardware

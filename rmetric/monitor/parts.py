@@ -23,7 +23,7 @@ from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.record_interval import RecordInterval
-from rmetric.monitor.recorder import Recorder, run_name, sinks_of, start_config, workers_in
+from rmetric.monitor.recorder import LogConfig, Recorder, run_name, sinks_of, start_config, with_entries, workers_in
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
@@ -52,10 +52,12 @@ class PartsFor:
         self, detectors: DetectorSet, announce: bool, sinks: Sequence[Sink], config: Mapping[str, Any] | None
     ) -> Recorder:
         """Writes in the first process; a log that cannot be where it should raises in each of them."""
-        start = start_config(
-            self.model, detectors.thresholds, self.vocabulary, self.processes.count, readable(config or {}),
+        known = start_config(
+            self.model, detectors.thresholds, self.vocabulary, self.processes.count,
             self.interval.steps, self.interval.steps_per_sigma_sq,
         )  # fmt: skip
+        own = readable(config or {})
+        start = {**known, **own} if isinstance(config, LogConfig) else with_entries(known, own)
         every_sink = sinks_of(self.log, announce, sinks)
         return Recorder(
             Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),

@@ -28,6 +28,11 @@ from rmetric.records import VALIDATION, Event
 LOGGER = logging.getLogger("rmetric")
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
+OF_THE_MONITOR = frozenset(
+    {"schema_version", "package_version", "backend", "log_every_n_steps", "sigma_sq_every_n_steps"}
+    | {"signals_measured_live", "r_metric_weights", "alert_thresholds"}
+)
+"""Entries of a log's ``config`` that the monitor knows better than whoever has an entry of the same name."""
 
 
 def vocabulary_of(model: nn.Module) -> int | None:
@@ -63,16 +68,19 @@ def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[S
     return [*announcers, *([log_sink] if log_sink is not None else []), *others]
 
 
+class LogConfig(dict[str, Any]):
+    """A log's ``config`` that a study has made, all of it: a monitor writes it as it is."""
+
+
 def start_config(
     model: nn.Module,
     thresholds: Mapping[str, float],
     vocabulary: int | None,
     workers: int,
-    own: Mapping[str, Any],
     record_every: int = 1,
     sigma_sq_every: int = 1,
 ) -> dict[str, Any]:
-    """``config`` of EXPERIMENT_START, in the authors' layout; ``own`` entries come first.
+    """``config`` of EXPERIMENT_START, in the authors' layout, as far as it is known without the user.
 
     A log that does not say ``sigma_sq_every_n_steps`` has σ² of every step.
     """
@@ -91,8 +99,15 @@ def start_config(
         "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
         "alert_thresholds": dict(thresholds),
         **({"sigma_sq_every_n_steps": sigma_sq_every} if sigma_sq_every > 1 else {}),
-        **own,
     }
+
+
+def with_entries(known: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with the user's entries, which come first; one that only the monitor knows is told of and left out."""
+    refused = [name for name, value in own.items() if name in OF_THE_MONITOR and value != known.get(name)]
+    if refused:
+        LOGGER.warning("config=: the log has the monitor's own %s; give yours another name", ", ".join(refused))
+    return {**known, **{name: value for name, value in own.items() if name not in refused}}
 
 
 def workers_in(config: Mapping[str, Any], processes: int) -> int:

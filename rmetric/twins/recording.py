@@ -26,7 +26,7 @@ from rmetric.files import write_atomically
 from rmetric.live.run import LiveRun
 from rmetric.log_writer import encode_event, terminal_event
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.recorder import start_config, vocabulary_of
+from rmetric.monitor.recorder import LogConfig, start_config, vocabulary_of
 from rmetric.records import START, Event
 from rmetric.registry import plugin_errors
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord, train, train_to_end, train_with_fault
@@ -37,10 +37,10 @@ from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, wa
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def log_config(run: LiveRun, own: dict[str, Any], detectors: Sequence[str] = LOGGED_DETECTORS) -> dict[str, Any]:
+def log_config(run: LiveRun, own: dict[str, Any], detectors: Sequence[str] = LOGGED_DETECTORS) -> LogConfig:
     """``config`` of EXPERIMENT_START: ``own`` entries of the study, and what every log of a live run has."""
     thresholds = {name: make_detector(name).threshold for name in detectors}
-    return start_config(run.model, thresholds, vocabulary_of(run.model), run.config.workers, own)
+    return LogConfig(start_config(run.model, thresholds, vocabulary_of(run.model), run.config.workers) | own)
 
 
 def fault_entry(fault: Fault | None, severity: str | None, onset: int | None) -> dict[str, Any]:

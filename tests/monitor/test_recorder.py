@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.recorder import Recorder
+from rmetric.monitor.recorder import LogConfig, Recorder, start_config
 from rmetric.monitor.sinks import Sinks
 from rmetric.monitor.sinks.jsonl import JsonlSink
 from tests.monitor.common import small_loss, small_training
@@ -30,6 +31,31 @@ def test_what_a_configuration_says_of_a_data_loader_is_no_number_of_workers(
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert events[0]["config"]["num_workers"] == number
     assert [event["active_workers"] for event in events if event["event"] == "METRICS"] == [workers]
+
+
+def test_no_entry_of_the_user_takes_the_place_of_what_the_monitor_knows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    own = {"backend": "nccl", "signals_measured_live": False, "schema_version": SCHEMA_VERSION, "model_type": "mine"}
+    config = {**own, "sigma_sq_every_n_steps": 7, "seed": 3}
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, config=config) as monitor:
+        monitor.step(1.0)
+    written = json.loads(log.read_text().splitlines()[0])["config"]
+    assert (written["backend"], written["signals_measured_live"]) == ("torch", True)
+    assert (written["model_type"], written["seed"]) == ("mine", 3) and "sigma_sq_every_n_steps" not in written
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "the monitor's own backend, signals_measured_live, sigma_sq_every_n_steps;" in message
+
+
+def test_a_configuration_that_a_study_has_made_is_written_as_it_is(tmp_path: Path) -> None:
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    config = LogConfig(start_config(model, {}, None, 1) | {"backend": "zoo"})
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, config=config) as monitor:
+        monitor.step(1.0)
+    assert json.loads(log.read_text().splitlines()[0])["config"] == config
 
 
 def test_a_hang_that_is_told_of_after_the_end_is_told_by_logging_alone(
