@@ -62,7 +62,7 @@ class PartsFor:
         return Recorder(
             Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),
             start,
-            workers_in(start, self.processes.count),
+            workers_in(config, self.processes.count),
         )
 
     def mechanism(self, asked: MechanismWatch | MonitorSelection | None) -> MechanismWatch | None:

@@ -69,7 +69,10 @@ def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[S
 
 
 class LogConfig(dict[str, Any]):
-    """A log's ``config`` that a study has made, all of it: a monitor writes it as it is."""
+    """A log's ``config`` that a study has made, all of it: a monitor writes it as it is.
+
+    Its ``num_workers`` are workers that train, be it that one process plays them.
+    """
 
 
 def start_config(
@@ -110,16 +113,15 @@ def with_entries(known: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, 
     return {**known, **{name: value for name, value in own.items() if name not in refused}}
 
 
-def workers_in(config: Mapping[str, Any], processes: int) -> int:
-    """How many workers train: the processes; those that one process plays are known from ``num_workers`` alone.
+def workers_in(config: Mapping[str, Any] | None, processes: int) -> int:
+    """How many workers train: the processes, or those that one process plays in a study.
 
-    Some call the processes of a data loader so. Of these there may be none, or a word.
+    A user's ``num_workers`` are most often those of a data loader.
 
-    >>> workers_in({"num_workers": 4}, 1), workers_in({"num_workers": 4}, 2), workers_in({"num_workers": 0}, 1)
-    (4, 2, 1)
+    >>> workers_in(LogConfig(num_workers=4), 1), workers_in({"num_workers": 4}, 1), workers_in({"num_workers": 4}, 2)
+    (4, 1, 2)
     """
-    played = config["num_workers"]
-    return played if processes == 1 and type(played) is int and played > 0 else processes
+    return int(config["num_workers"]) if isinstance(config, LogConfig) and processes == 1 else processes
 
 
 class Recorder:

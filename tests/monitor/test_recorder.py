@@ -17,10 +17,8 @@ from rmetric.monitor.sinks.jsonl import JsonlSink
 from tests.monitor.common import small_loss, small_training
 
 
-@pytest.mark.parametrize(("number", "workers"), [(None, [0]), ("auto", [0]), (0, [0]), (-1, [0]), (3, [0, 1, 2])])
-def test_what_a_configuration_says_of_a_data_loader_is_no_number_of_workers(
-    number: Any, workers: list[int], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("number", [None, "auto", 0, -1, 3])
+def test_what_a_configuration_says_of_a_data_loader_is_no_number_of_workers(number: Any, tmp_path: Path) -> None:
     model, optimizer = small_training()
     log = tmp_path / "run.jsonl"
     config = {"num_workers": number}
@@ -30,7 +28,7 @@ def test_what_a_configuration_says_of_a_data_loader_is_no_number_of_workers(
         monitor.step(loss)
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert events[0]["config"]["num_workers"] == number
-    assert [event["active_workers"] for event in events if event["event"] == "METRICS"] == [workers]
+    assert [event["active_workers"] for event in events if event["event"] == "METRICS"] == [[0]]
 
 
 def test_no_entry_of_the_user_takes_the_place_of_what_the_monitor_knows(
@@ -52,10 +50,12 @@ def test_no_entry_of_the_user_takes_the_place_of_what_the_monitor_knows(
 def test_a_configuration_that_a_study_has_made_is_written_as_it_is(tmp_path: Path) -> None:
     model, optimizer = small_training()
     log = tmp_path / "run.jsonl"
-    config = LogConfig(start_config(model, {}, None, 1) | {"backend": "zoo"})
+    config = LogConfig(start_config(model, {}, None, 1) | {"backend": "zoo", "num_workers": 3})
     with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, config=config) as monitor:
         monitor.step(1.0)
-    assert json.loads(log.read_text().splitlines()[0])["config"] == config
+    start, record, _ = [json.loads(line) for line in log.read_text().splitlines() if '"SIGNAL_SOURCE"' not in line]
+    assert start["config"] == config
+    assert record["active_workers"] == [0, 1, 2]
 
 
 def test_a_hang_that_is_told_of_after_the_end_is_told_by_logging_alone(
