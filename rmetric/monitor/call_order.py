@@ -14,7 +14,7 @@ from torch.amp.grad_scaler import OptState
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
-from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
@@ -94,6 +94,8 @@ class CallOrder:
         An enabled gradient scaler, or ``None``.
     """
 
+    watched = "the calls of the monitor"
+
     def __init__(
         self,
         model: nn.Module,
@@ -133,7 +135,7 @@ class CallOrder:
         else:
             self._look()
 
-    @ends_quietly
+    @ends_alone
     def _look(self) -> None:
         now, before, updated = self._stamp(), self._at_call, self._at_update
         self._at_call, self._at_update = now, None
@@ -156,7 +158,7 @@ class CallOrder:
         if self._calls == STEPS and not self._had_gradients and not self._told:
             self.tell("no gradients")
 
-    @ends_quietly
+    @ends_alone
     def record(self, observation: Observation) -> None:
         """Look at the numbers of a step."""
         self._norms.append((observation["grad_norm"], f"{observation['training_loss']:.3g}"))
@@ -165,7 +167,7 @@ class CallOrder:
         if len(losses) == CLIPPED and not self._touched:
             self.tell("clipped")
 
-    @ends_quietly
+    @ends_alone
     def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if any(map(callable, (*args[1:], *kwargs.values()))):  # a closure makes its passes inside the update
             self.closed = True  # hooks are given back at the end: one cannot be removed while it runs
@@ -183,7 +185,7 @@ class CallOrder:
             self.gradients_cleared = cleared
         self._touched |= called is not None and not now.same(called)
 
-    @ends_quietly
+    @ends_alone
     def _after_update(self, *_: Any) -> None:
         if not self._updating:
             return

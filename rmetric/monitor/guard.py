@@ -59,18 +59,22 @@ class Closing(Protocol):
     closed: bool
     """True: its methods do nothing."""
 
+    @property
+    def watched(self) -> str:
+        """What it looks at, in words; a plural."""
 
-def ends_quietly(method: Method) -> Method:
-    """Decorate a method that returns nothing: an error in it ends the work of its object, never the training."""
+
+def ends_alone(method: Method) -> Method:
+    """Decorate a method that returns nothing: an error in it ends its object, with one warning, never the training."""
 
     @functools.wraps(method)
-    def quiet(self: Closing, *args: Any) -> None:
+    def alone(self: Closing, *args: Any) -> None:
         if self.closed:
             return
         try:
             method(self, *args)
         except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
-            LOGGER.debug("%s ends its work: %s: %s", type(self).__name__, type(error).__name__, error)
+            LOGGER.warning("%s are no longer looked at: %s: %s", self.watched, type(error).__name__, error)
             self.closed = True
 
-    return cast(Method, quiet)
+    return cast(Method, alone)

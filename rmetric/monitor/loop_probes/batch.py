@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter
 
 from rmetric.monitor.batch_shapes import Shape
-from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.hooks import ModelHook
 from rmetric.monitor.loop_probes.samples import INPUTS, LEAVES, TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
 from rmetric.monitor.tensors import stride_of
@@ -37,6 +37,8 @@ class BatchProbe:
         files of it, have none. What is called through ``torch.compile(model)`` is not looked at, unless that is what
         is given here.
     """
+
+    watched = "the batches that the model is trained with"
 
     def __init__(self, model: nn.Module) -> None:
         self.armed = True
@@ -71,7 +73,7 @@ class BatchProbe:
             handle.remove()
         self._of_parts = []
 
-    @ends_quietly
+    @ends_alone
     def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         if not self.armed or self._measured:
             return

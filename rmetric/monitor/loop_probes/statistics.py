@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters
@@ -22,6 +22,8 @@ class StatisticsProbe:
         Its parameters: where they change, its modules are looked for anew.
     """
 
+    watched = "the running statistics of batch norm"
+
     def __init__(self, model: nn.Module, parameters: ModelParameters) -> None:
         self._model, self._source, self._version = model, parameters, parameters.version
         self._modules = batch_norms(model)[:TENSORS]
@@ -36,7 +38,7 @@ class StatisticsProbe:
         self._look()
         return {"statistics_still": self._still}
 
-    @ends_quietly
+    @ends_alone
     def _look(self) -> None:
         if self._version != self._source.version:
             self._version, self._modules = self._source.version, batch_norms(self._model)[:TENSORS]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_iter
 from torch.utils.hooks import RemovableHandle
 
-from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.hooks import ModelHook
 from rmetric.monitor.loop_probes.samples import LEAVES, Measured, is_plain
 from rmetric.monitor.tensors import stride_of
@@ -36,6 +36,8 @@ class TargetProbe:
         tensor with a gradient that it returns.
     """
 
+    watched = "the targets that the model is trained with"
+
     def __init__(self, model: nn.Module) -> None:
         self.armed = True
         """Whether the next step is looked at."""
@@ -51,7 +53,7 @@ class TargetProbe:
         self._leave_pass()
         return {"targets_alike": alike}
 
-    @ends_quietly
+    @ends_alone
     def _look(self, _: Sequence[Any], returned: Any) -> None:
         if not self.armed or self._of_pass is not None:
             return
@@ -60,7 +62,7 @@ class TargetProbe:
         if logits is not None and logits.shape[-1] > 1:
             self._of_pass = logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
 
-    @ends_quietly
+    @ends_alone
     def _reached(self, gradient: Tensor) -> None:
         rows = gradient.detach().reshape(-1, gradient.shape[-1])
         rows = rows[:: stride_of(len(rows), max(2 * TARGETS, LOGITS // rows.shape[1]))].float()

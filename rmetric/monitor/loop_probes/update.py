@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
-from rmetric.monitor.guard import ends_quietly
+from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.hooks import UpdateHook
 from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_same, sample_of
 from rmetric.monitor.parameters import ModelParameters, owned_by
@@ -50,6 +50,8 @@ class UpdateProbe:
     optimizer
         Gets two hooks: after each update a few weights are remembered.
     """
+
+    watched = "weights and gradients between updates"
 
     def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
         self.closed = False
@@ -124,7 +126,7 @@ class UpdateProbe:
         self._look_at_gradient()
         return measured
 
-    @ends_quietly
+    @ends_alone
     def _look_at_rest(self) -> None:
         """Look whether the weights have moved since the record before; from the second record at rest on."""
         if self._calls_since_update < RESTS or self._parameter is None or self._hook.compiled:
@@ -133,12 +135,12 @@ class UpdateProbe:
         same = is_same(self._at_rest, before)
         self._moved_at_rest = None if same is None else torch.logical_not(same)
 
-    @ends_quietly
+    @ends_alone
     def _look_at_gradient(self) -> None:
         """Remember the norm that a step is measured with."""
         self._measured_norm = self._norm()
 
-    @ends_quietly
+    @ends_alone
     def _updating(self, *_: Any) -> None:
         """Count no call inside an update: a closure makes many, each with other weights. Look at the gradient."""
         self._calls_since_update = -math.inf
@@ -151,7 +153,7 @@ class UpdateProbe:
             columns = pad_sequence([*agreement])
             self._turned = ((columns.amax(0) <= 0) & (columns.amin(0) < 0)).any()
 
-    @ends_quietly
+    @ends_alone
     def _updated(self, *_: Any) -> None:
         """Remember the weights that an update has left."""
         self._calls_since_update, self._at_rest = 0.0, None
@@ -169,7 +171,7 @@ class UpdateProbe:
             self._left = self._weights()
 
     @unserializable_hook  # said to torch, which warns where a parameter with another one is sent to a process
-    @ends_quietly
+    @ends_alone
     def _look(self, _: Tensor) -> None:
         """Look at weights and gradients, as a backward pass finds them."""
         if self._left is None or self._parameter is None:
@@ -184,14 +186,14 @@ class UpdateProbe:
         cleared = torch.ones_like(self._changed) if earlier is None else (stored(earlier) == 0).all()
         self._is_first = cleared.int()
 
-    @ends_quietly
+    @ends_alone
     def _added(self, _: Tensor) -> None:
         """Count what a pass found if it has added to it: ``torch.autograd.grad`` leaves ``grad`` alone."""
         is_first, self._is_first = self._is_first, None
         if is_first is not None:
             self._first_passes = is_first if self._first_passes is None else self._first_passes + is_first
 
-    @ends_quietly
+    @ends_alone
     def _keep(self, parameter: Tensor) -> None:
         """Remember some of a gradient as a pass leaves it; not of a sparse one, which would be sorted for it."""
         gradient = parameter.grad
