@@ -561,6 +561,7 @@ class TrainingMonitor:
             "planned_changes": self._planned_changes,
             "recorder": self._recorder.state_dict(),
             "states": state_of(self._states),
+            "announcements": state_of(self._announcements),
             **self._pipeline.state_dict(),
             **self._measurer.state_dict(),
             **({} if self._policies is None else {"repairs": self._policies.state_dict()}),
@@ -595,6 +596,7 @@ class TrainingMonitor:
         self._rewards = [*state["rewards"], *self._rewards]
         self._recorder.load_state_dict(state["recorder"])
         restore(self._states, state["states"])
+        restore(self._announcements, state["announcements"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
         self.step_number, self._resumed = state["step"], True

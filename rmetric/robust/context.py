@@ -189,20 +189,22 @@ class Announcements:
 
     >>> announcements = Announcements()
     >>> [announcements.update(announced=True) for _ in range(5)]
-    [False, False, False, True, True]
+    [False, False, False, True, False]
     """
 
     def __init__(self) -> None:
-        self._records = 0
+        self._records, self._told = 0, False
         self._announced: deque[int] = deque(maxlen=ANNOUNCED)
 
     def update(self, *, announced: bool) -> bool:
-        """Whether it is so with the next record, if one is announced there."""
+        """Whether it is so with the next record, for the first time, if one is announced there."""
         self._records += 1
-        return announced and self._too_often(self._records)
+        news = announced and self._too_often(self._records) and not self._told
+        self._told |= news
+        return news
 
     def extend(self, announced: NDArray[np.bool_]) -> bool:
-        """Whether it is so in one of the next records; the same as :meth:`update` of each."""
+        """Whether it is so in one of the next records, for the first time or not."""
         found = [self._too_often(self._records + 1 + row) for row in np.flatnonzero(announced).tolist()]
         self._records += len(announced)
         return any(found)

@@ -145,6 +145,22 @@ def test_who_announces_every_few_steps_is_told_once_that_nothing_is_judged(
     assert [record.message for record in caplog.records] == [ANNOUNCED_TOO_OFTEN] * told
 
 
+def test_who_was_told_of_it_before_a_checkpoint_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    state: dict[str, Any] = {}
+    told = []
+    for _ in range(3):
+        with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
+            monitor.load_state_dict(state)
+            for _ in range(3):
+                monitor.planned("the next phase")
+                monitor.step(1.0)
+            state = monitor.state_dict()
+        told.append(len([record for record in caplog.records if record.message == ANNOUNCED_TOO_OFTEN]))
+    assert told == [0, 1, 1]  # what is announced on both sides of a checkpoint counts together
+
+
 def test_a_note_cannot_pass_for_an_announcement(caplog: pytest.LogCaptureFixture) -> None:
     def disguised(monitor: TrainingMonitor, model: nn.Module) -> None:
         monitor.note("PLANNED_CHANGE", what="another target")
