@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.errors import UserError
+from rmetric.records import TERMINAL_EVENTS
 from studies.processes import in_fresh_processes, training_device
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -51,8 +52,9 @@ def parser() -> Parser:
 
 
 def is_finished(log: Path) -> bool:
-    """Whether a log is there and its last line says that the training came to its end."""
-    return log.exists() and b'{"event":"EXPERIMENT_SUCCESS"' in log.read_bytes().rstrip().rpartition(b"\n")[2]
+    """Whether a log is there and its last line says how the training ended, well or not."""
+    last = log.read_bytes().rstrip().rpartition(b"\n")[2] if log.exists() else b""
+    return last.startswith(tuple(b'{"event":"%b"' % event.encode() for event in TERMINAL_EVENTS))
 
 
 def refuse_other_steps(log: Path, steps: int) -> None:

@@ -76,6 +76,23 @@ def test_a_resumed_recording_keeps_what_is_finished(tmp_path: Path, capsys: pyte
     assert first.read_bytes() == kept
 
 
+@pytest.mark.parametrize(
+    ("last", "finished"),
+    [
+        ('{"event":"EXPERIMENT_SUCCESS","step":8}\n', True),
+        ('{"event":"EXPERIMENT_FAILURE","step":8,"reason":"NAN_LOSS"}\n', True),
+        ('{"event":"METRICS","step":8}\n', False),
+        ('{"event":"EXPERIMENT_SUC', False),
+        ("", False),
+    ],
+)
+def test_a_training_that_failed_is_as_finished_as_one_that_did_not(last: str, finished: bool, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    assert not is_finished(log)
+    log.write_text('{"event":"EXPERIMENT_START","config":{}}\n' + last)
+    assert is_finished(log) is finished
+
+
 def test_an_unknown_program_is_answered_with_the_known_ones(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--out", str(tmp_path / "new"), "--only", "kfold_logreg", "kfold"]) == 2
     error = capsys.readouterr().err
