@@ -31,6 +31,8 @@ class Detections:
     """Detectors whose score lies above their threshold."""
     alerts: tuple[Alert, ...]
     """Alert episodes that begin here, apart for each detector and each cause."""
+    first_alerts: Mapping[str, int]
+    """Detector → step of its first alert so far."""
 
     @property
     def news(self) -> tuple[Alert, ...]:
@@ -107,7 +109,7 @@ class DetectorSet:
             if apart.begin(observation.step, [exceeded[name].cause] if name in exceeded else []):
                 alerts.append(self._alert(name, observation, scores[name], exceeded[name], worst or {}))
                 self.first_alerts.setdefault(name, observation.step)
-        return Detections(r, tuple(exceeded), tuple(alerts))
+        return Detections(r, tuple(exceeded), tuple(alerts), self.first_alerts)
 
     def _alert(
         self, name: str, observation: Observation, score: float, finding: Finding, worst: Mapping[str, str]

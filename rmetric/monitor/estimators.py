@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
+from rmetric.monitor.hardware import SLOW_STEPS
+from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
@@ -53,7 +54,6 @@ WINDOW_STEPS = 8
 """Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
 FROZEN_RECORDS = 32
 """Records in a row in which fewer parameters than before require a gradient, from which on fewer are trained."""
-NOTHING: Mapping[str, float] = {}
 SCALER_PATIENCE = 8
 """Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
 
@@ -98,94 +98,50 @@ class Estimators:
         """Let an observation stand for so many steps from now on, and σ² be of every so many observations."""
         self._record_every, self._longest_kept = record_every, sigma_sq_every - 1
 
-    def hardware_event(self) -> None:
-        """Count one event for λ, now."""
-        self._rate.update(self.elapsed_s)
-
-    def validation(self, loss: float) -> None:
-        """Take in a new validation loss, nats."""
-        self._validation_loss = in_convention(loss)
-        self._drift.validation(loss)
-
-    def observe(
-        self,
-        step: int,
-        numbers: StepNumbers,
-        *,
-        learning_rate: float,
-        step_time_s: float,
-        dispersion_source: str,
-        evaluated: bool,
-        workers_with_events: Sequence[int] = (),
-        mechanism: Mapping[str, float] = NOTHING,
-        changed_settings: int | None = None,
-        reward: float | None = None,
-        planned_changes: int = 0,
-        required_gradients: float = math.inf,
-    ) -> Observation:
-        """Make the observation of the next step.
-
-        Parameters
-        ----------
-        step
-            Its number.
-        numbers
-            Its numbers.
-        learning_rate
-            Its learning rate.
-        step_time_s
-            Seconds a step since the observation before; NaN in the first one.
-        dispersion_source
-            Source of ``numbers.parts``.
-        evaluated
-            Whether :meth:`validation` was called since the step before.
-        workers_with_events
-            Worker of each hardware event since the step before; slow steps are none.
-        mechanism
-            Measurements of the mechanism monitors in this step, and a sample's largest attention logit, which counts
-            where not all logits were looked at.
-        changed_settings
-            Number of settings that have changed abruptly; ``None``: not looked at.
-        reward
-            Mean of the rewards reported since the step before; ``None``: none was.
-        planned_changes
-            Number of changes that were announced.
-        required_gradients
-            Number of parameters that require a gradient; infinite: not looked at.
-        """
-        if step_time_s > 0:
-            self.elapsed_s += step_time_s * self._record_every
+    def observe(self, step: ArrivedStep) -> Observation:
+        """Make the observation of the next step."""
+        pending, numbers = step.pending, step.numbers
+        for _ in step.reports:
+            self._rate.update(self.elapsed_s)
+        for validation_loss in pending.validation:
+            self._validation_loss = in_convention(validation_loss)
+            self._drift.validation(validation_loss)
+        workers_with_events = [report.worker for report in step.reports if report.component not in SLOW_STEPS]
+        mechanism = step.inside.values if step.inside else {}
+        changed = math.nan if pending.changed_settings is None else float(len(step.changes))
+        if pending.step_time_s > 0:
+            self.elapsed_s += pending.step_time_s * self._record_every
         loss = numbers.scalars.get("training_loss", math.nan)
         measured_loss = "training_loss" in numbers.scalars
         norm, non_finite = self._gradient(numbers)
         values = {
             "training_loss": in_convention(numbers.scalars.get("training_loss")),
             "validation_loss": self._validation_loss,
-            "learning_rate": learning_rate,
+            "learning_rate": pending.learning_rate,
             "grad_norm": norm,
             "update_rms": in_convention(numbers.scalars.get("update_rms")),
             "grad_agreement": numbers.scalars.get("grad_agreement", math.nan),
-            "step_time_s": step_time_s,
+            "step_time_s": pending.step_time_s,
             "lambda_": self._rate.value,
-            "sigma_sq": self._sigma_sq(numbers, norm, dispersion_source),
+            "sigma_sq": self._sigma_sq(numbers, norm, pending.dispersion_source),
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
-            "settings_changed": math.nan if changed_settings is None else float(changed_settings),
-            "trained_parameters": self._most_parameters(len(numbers.norms), required_gradients),
-            "planned_changes": float(planned_changes) if planned_changes else math.nan,
+            "settings_changed": changed,
+            "trained_parameters": self._most_parameters(len(numbers.norms), pending.required_gradients),
+            "planned_changes": float(pending.planned_changes) if pending.planned_changes else math.nan,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
-            "attention_logit_max": in_convention(
+            "attention_logit_max": in_convention(  # of a sample, where not all were looked at
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
             ),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
-            "reward": in_convention(reward),
+            "reward": in_convention(pending.reward),
         }
         self.sources["delta_l"] = self._drift.source
         # + 0.0: no -0.0
         known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if value == value}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
-        return Observation(step, **known, evaluated=evaluated, mechanism=inside)
+        return Observation(pending.step, **known, evaluated=bool(pending.validation), mechanism=inside)
 
     def _most_parameters(self, parameters: int, required: float) -> float:
         """The highest number with a gradient since layers were frozen, where it has changed.

@@ -14,12 +14,12 @@ from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
-from rmetric.monitor.hardware import SLOW_STEPS, HardwareReport, HardwareWatch, StepTimes
+from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.loop_invariants import CUT_OFF, LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.settings import Change
-from rmetric.monitor.step_measurer import PendingStep
+from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.records import VALIDATION, Observations
 from rmetric.state import restore, state_of
@@ -86,54 +86,18 @@ class StepPipeline:
 
         With ``gradients_cleared`` the loop clears gradients before they are looked at: zeros are then none.
         """
-        numbers = self._numbers(pending)
-        if gradients_cleared and numbers.norm == 0.0:
-            numbers = replace(numbers, gradients=[], norms=numbers.norms[:0])
-        self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0
-        if self.updated_elsewhere:  # what its groups say is not the rate of these updates
-            pending.learning_rate = math.nan
-        inside = None if pending.mechanism is None else pending.mechanism.read()
-        judgement = self._judge_workers(pending)
-        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
-        for _ in reports:
-            self.estimators.hardware_event()
-        for loss in pending.validation:
-            self.estimators.validation(loss)
-        changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
-        observation = self.last = self.estimators.observe(
-            pending.step,
-            numbers,
-            learning_rate=pending.learning_rate,
-            step_time_s=pending.step_time_s,
-            dispersion_source=pending.dispersion_source,
-            evaluated=bool(pending.validation),
-            workers_with_events=[report.worker for report in reports if report.component not in SLOW_STEPS],
-            mechanism=inside.values if inside else {},
-            changed_settings=None if pending.changed_settings is None else len(changes),
-            reward=pending.reward,
-            planned_changes=pending.planned_changes,
-            required_gradients=pending.required_gradients,
-        )
+        step = self._arrived(pending, gradients_cleared=gradients_cleared)
+        observation = self.last = self.estimators.observe(step)
         if self._seen is not None:
             self._seen.add(observation)
-        detections = self.detectors.update(observation, numbers, inside.worst if inside else {}, changes)
+        worst = step.inside.worst if step.inside else {}
+        detections = self.detectors.update(observation, step.numbers, worst, step.changes)
         self.exceeded = detections.exceeded
         if not math.isinf(observation["training_loss"]):
             self.non_finite_since = None
         elif self.non_finite_since is None:
             self.non_finite_since = pending.step
-        self._recorder.step(
-            observation,
-            detections,
-            numbers,
-            reports,
-            elapsed_s=self.estimators.elapsed_s,
-            sources=self.estimators.sources,
-            noise_scale=self.estimators.noise_scale,
-            alerts=self.detectors.first_alerts,
-            changes=[*changes, *pending.restored_settings],
-            details=[*judgement.events, *(inside.events if inside else ())],
-        )
+        self._recorder.step(step, observation, detections, self.estimators)
         self._call_user(detections)
         return observation
 
@@ -158,6 +122,20 @@ class StepPipeline:
         """Remember an evaluation that was made after a step."""
         if self._seen is not None:
             self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
+
+    def _arrived(self, pending: PendingStep, *, gradients_cleared: bool) -> ArrivedStep:
+        """The step with its numbers, as soon as they are here, and with what they, workers and hardware say."""
+        numbers = self._numbers(pending)
+        if gradients_cleared and numbers.norm == 0.0:
+            numbers = replace(numbers, gradients=[], norms=numbers.norms[:0])
+        self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0
+        if self.updated_elsewhere:  # what its groups say is not the rate of these updates
+            pending.learning_rate = math.nan
+        inside = None if pending.mechanism is None else pending.mechanism.read()
+        judgement = self._judge_workers(pending)
+        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
+        changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
+        return ArrivedStep(pending, numbers, reports, changes, inside, judgement.events)
 
     def _numbers(self, pending: PendingStep) -> StepNumbers:
         """Numbers of a step, with the loss of all workers where it is known."""

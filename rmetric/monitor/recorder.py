@@ -19,10 +19,10 @@ from rmetric.live.models.structure import unwrapped
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.detector_set import Detections
+from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.settings import Change
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.records import VALIDATION, Event
 
 LOGGER = logging.getLogger("rmetric")
@@ -172,42 +172,29 @@ class Recorder:
         """Write an evaluation that was made after a step, the record of which is written."""
         self._sinks.event({"event": VALIDATION, "step": step, "validation_loss": loss})
 
-    def step(
-        self,
-        observation: Observation,
-        detections: Detections,
-        numbers: StepNumbers,
-        reports: Sequence[HardwareReport],
-        *,
-        elapsed_s: float,
-        sources: Mapping[str, str],
-        noise_scale: float,
-        alerts: Mapping[str, int],
-        changes: Sequence[Change] = (),
-        details: Sequence[Event] = (),
-    ) -> None:
+    def step(self, step: ArrivedStep, observation: Observation, detections: Detections, estimators: Estimators) -> None:
         """Write one step: notes, hardware events, changed sources and settings, the record, alerts, norms, details."""
-        step = observation.step
-        self.write_notes(step)
-        for report in reports:
-            self._hardware_event(step, elapsed_s, report)
-        for signal, source in sources.items():
+        pending, numbers, number = step.pending, step.numbers, step.pending.step
+        self.write_notes(number)
+        for report in step.reports:
+            self._hardware_event(number, estimators.elapsed_s, report)
+        for signal, source in estimators.sources.items():
             if self._sources.get(signal) != source:
                 self._sources[signal] = source
-                self._sinks.event({"event": "SIGNAL_SOURCE", "step": step, "signal": signal, "source": source})
-        for change in changes:
-            self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict()})
-        self._sinks.event(self._record(observation, detections, noise_scale, alerts))
+                self._sinks.event({"event": "SIGNAL_SOURCE", "step": number, "signal": signal, "source": source})
+        for change in (*step.changes, *pending.restored_settings):
+            self._sinks.event({"event": "SETTING_CHANGED", "step": number, **change._asdict()})
+        self._sinks.event(self._record(observation, detections, estimators.noise_scale))
         for alert in detections.alerts:
             fields = {name: value for name, value in vars(alert).items() if value != ""}
             self._sinks.event({"event": "ALERT", **fields})
-        if step % TENSOR_NORMS_EVERY == 0 or detections.alerts:
+        if number % TENSOR_NORMS_EVERY == 0 or detections.alerts:
             names = [numbers.names[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
-            self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": step, "norms": norms})
+            self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": number, "norms": norms})
         if detections.alerts:  # whoever is told looks at once
             self._sinks.flush()
-        for detail in details:
+        for detail in (*step.of_workers, *(step.inside.events if step.inside else ())):
             self._sinks.event(detail)
 
     def write_notes(self, step: float = math.inf) -> None:
@@ -236,9 +223,7 @@ class Recorder:
             fields["message"] = f"Step {step}: worker {report.worker} is slow and all others wait: {report.details}."
         self._sinks.event({"event": "HARDWARE_EVENT", "step": step, "time_s": elapsed_s, **fields})
 
-    def _record(
-        self, observation: Observation, detections: Detections, noise_scale: float, alerts: Mapping[str, int]
-    ) -> Event:
+    def _record(self, observation: Observation, detections: Detections, noise_scale: float) -> Event:
         values = {name: observation[name] for name in MEASUREMENTS} | {"noise_scale": noise_scale}
         values |= {name: float(value) for name, value in detections.r.by_log_name().items()}
         return {
@@ -246,7 +231,7 @@ class Recorder:
             "step": observation.step,
             **{name: value for name, value in values.items() if not math.isnan(value)},
             **_mechanism_fields(observation.mechanism),
-            "alerts": dict(alerts),
+            "alerts": dict(detections.first_alerts),
             "active_workers": [worker for worker in self._workers if worker not in self._lost],
             "is_nan": math.isinf(observation["training_loss"]),
             "is_crashed": False,

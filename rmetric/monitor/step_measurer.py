@@ -16,15 +16,17 @@ from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_source
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
+from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.settings import Change, KeptSettings
-from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation
+from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
+from rmetric.records import Event
 
 if TYPE_CHECKING:
-    from rmetric.monitor.mechanism import MechanismWatch
+    from rmetric.monitor.mechanism import MechanismResult, MechanismWatch
     from rmetric.monitor.mechanism.execution import PendingMeasurement
 
 Loss = Tensor | float
@@ -38,6 +40,7 @@ class PendingStep:
     transfer: DeviceTransfer
     learning_rate: float
     step_time_s: float
+    """Seconds a step since the record before; NaN in the first one."""
     dispersion_source: str
     """Source of the parts' norms."""
     validation: list[float]
@@ -65,6 +68,23 @@ class PendingStep:
     def required_gradients(self) -> float:
         """Parameters that require a gradient; infinite: nobody looked."""
         return math.inf if self.requiring is None else sum(self.requiring)
+
+
+@dataclass(frozen=True)
+class ArrivedStep:
+    """A step whose numbers are on the host, with all that is known of it."""
+
+    pending: PendingStep
+    """What was known of it before."""
+    numbers: StepNumbers
+    reports: Sequence[HardwareReport] = ()
+    """Hardware events since the step before."""
+    changes: Sequence[Change] = ()
+    """Abrupt changes of settings, and of what held in every step of the loop."""
+    inside: MechanismResult | None = None
+    """Results of the mechanism monitors, if it was their step."""
+    of_workers: Sequence[Event] = ()
+    """Lines about the workers' times."""
 
 
 def unmeasured_step(step: int, step_time_s: float) -> PendingStep:

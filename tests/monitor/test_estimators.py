@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from rmetric.measurements import Observation
 from rmetric.monitor.estimators import TRAINING, VALIDATION, Estimators, LossDrift
+from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.step_measurer import ArrivedStep, unmeasured_step
 from rmetric.monitor.transfer import DeviceTransfer, StepNumbers
 
 
@@ -19,15 +23,18 @@ def step_numbers(norms: list[float], parts: list[float] | None = None, **scalars
     )
 
 
-def observe(estimators: Estimators, step: int, numbers: StepNumbers, **changes: Any) -> Any:
-    settings = {
-        "learning_rate": 1e-3,
-        "step_time_s": 0.5,
-        "dispersion_source": "workers",
-        "evaluated": False,
-        **changes,
-    }
-    return estimators.observe(step, numbers, **settings)
+def observe(
+    estimators: Estimators,
+    step: int,
+    numbers: StepNumbers,
+    *,
+    step_time_s: float = 0.5,
+    required: int | None = None,
+    reports: Sequence[HardwareReport] = (),
+) -> Observation:
+    requiring = None if required is None else [True] * required
+    pending = replace(unmeasured_step(step, step_time_s), dispersion_source="workers", requiring=requiring)
+    return estimators.observe(ArrivedStep(pending, numbers, reports))
 
 
 def test_the_global_norm_and_what_is_not_finite() -> None:
@@ -62,8 +69,8 @@ def test_sigma_squared_is_kept_between_measurements_and_no_longer() -> None:
 def test_lambda_shows_a_single_event() -> None:
     estimators = Estimators(None)
     observe(estimators, 1, step_numbers([1.0]), step_time_s=100.0)
-    estimators.hardware_event()
-    assert observe(estimators, 2, step_numbers([1.0]))["lambda"] == 36.0
+    reports = [HardwareReport("gpu", "correctable", 0, "")]
+    assert observe(estimators, 2, step_numbers([1.0]), reports=reports)["lambda"] == 36.0
 
 
 def test_the_gap_to_the_uniform_loss() -> None:
@@ -92,7 +99,7 @@ def test_how_many_parameters_are_trained_is_told_where_layers_were_frozen_and_no
 ) -> None:
     estimators, found = Estimators(None), {}
     for step, (present, needed) in enumerate(zip(gradients, required, strict=True), 1):
-        seen = observe(estimators, step, step_numbers([1.0] * present), required_gradients=needed)
+        seen = observe(estimators, step, step_numbers([1.0] * present), required=needed)
         if not math.isnan(seen["trained_parameters"]):
             found[step] = seen["trained_parameters"]
     assert found == told
