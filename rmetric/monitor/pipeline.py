@@ -177,13 +177,13 @@ class StepPipeline:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state; raises :class:`UserError` for that of other detectors."""
-        theirs, ours = ({*names} for names in (state["history"][1]["detectors"], self.detectors.detectors))
+        theirs, ours = ({*names} for names in (state["history"]["detectors"]["detectors"], self.detectors.detectors))
         if theirs != ours:
             raise UserError(
                 f"the run that is resumed was watched by {', '.join(sorted(theirs))}, this one by "
                 f"{', '.join(sorted(ours))}; resume with the settings of the first run"
             )
-        self.non_finite_since = restore(self._history, state["history"])[-1]
+        self.non_finite_since = restore(self._history, state["history"])["non_finite_since"]
         restore(self._invariants, state["loop_invariants"])
         self.last = None if state["last"] is None else Observation(**state["last"])
         self.exceeded = tuple(state["exceeded"])
@@ -192,8 +192,13 @@ class StepPipeline:
             self._workers.load_state_dict(state["worker_times"])
 
     @property
-    def _history(self) -> list[Any]:
-        return [self.estimators, self.detectors, self.step_times, self.non_finite_since]
+    def _history(self) -> dict[str, Any]:
+        return {
+            "estimators": self.estimators,
+            "detectors": self.detectors,
+            "step_times": self.step_times,
+            "non_finite_since": self.non_finite_since,
+        }
 
     def _judge_workers(self, pending: PendingStep) -> Judgement:
         if self._workers is None or pending.worker_times is None:
