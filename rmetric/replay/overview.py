@@ -21,6 +21,7 @@ HEADINGS = (
     "onset",
     "failure",
     "first alert",
+    "of detector",
     "lead, paper",
     "usable",
     "R as logged",
@@ -42,10 +43,9 @@ def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
                 str(replay.records),
                 "unusable" if replay.unusable else outcome,
                 replay.fault if replay.severity == "-" else f"{replay.fault} {replay.severity}",
-                *(
-                    _or_dash(value)
-                    for value in (replay.onset, replay.failure_step, replay.shown_first_alert, replay.shown_lead)
-                ),
+                *(_or_dash(value) for value in (replay.onset, replay.failure_step, replay.shown_first_alert)),
+                replay.shown_detector or "-",
+                _or_dash(replay.shown_lead),
                 {True: "yes", False: "no", None: "-"}[replay.usable],
                 found.in_brief,
                 {True: "yes", False: "no", None: "-"}[replay.alerts_agree],
@@ -63,7 +63,7 @@ def overview_text(replays: Sequence[Replay]) -> str:
     """The table and what it rests on, for the screen and for ``summary.md`` (it is Markdown)."""
     rows = [list(HEADINGS), *([cell.replace("|", "\\|") for cell in row] for row in overview_rows(replays))]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    numeric = {2, 5, 6, 7, 8, 12}
+    numeric = {HEADINGS.index(name) for name in ("records", "onset", "failure", "first alert", "lead, paper", "damage")}
     lines = []
     for row in rows:
         cells = [
@@ -76,8 +76,9 @@ def overview_text(replays: Sequence[Replay]) -> str:
     lines += ["", *_statements(replays)]
     lines += [
         "",
-        "First alert: in logs of other programs the robust R-Metric's, in those of your own live runs their monitor's, "
-        "in studies that of R as published, which alerts in nearly every run. Onset, failure, alert and lead in steps. "
+        "First alert: in logs of other programs that of the robust R-Metric, in those of your own live runs that of "
+        "their monitor, in studies that of R as published, which alerts in nearly every run. Onset, failure, alert and "
+        "lead in steps. "
         "Lead, paper: failure - first alert, however early. Usable: an alert episode began in [onset, failure), when "
         "an operator could have acted on it. "
         "R as logged: whether R is the log's own in every record to 1e-9 (no: the largest difference).",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH_IN, HEIGHT_IN, DPI = 7.2, 6.4, 150
-PLACE = {"left": 0.1, "right": 0.985, "bottom": 0.135, "top": 0.92, "hspace": 0.38}
+PLACE = {"left": 0.1, "right": 0.985, "bottom": 0.16, "top": 0.92, "hspace": 0.38}
 """Panels in the figure. Fixed: every figure has the same parts, and measuring texts takes half the time."""
+LINE = 118
+"""Characters of a line of the summary of a run."""
 LABEL_X, LOSS_LABEL_X = -0.055, -0.085
 """Place of the name of a panel, in widths of the panel."""
 MOST_MARKERS = 120
@@ -43,11 +46,11 @@ NOT_FINITE: dict[str, Any] = {
     "linestyle": "none",
 }
 SIGNAL_COLORS = {"lambda": GREEN, "sigma_sq": ORANGE, "delta_l": PURPLE}
-ROBUST = "first alert, robust R-Metric"
+FIRST, ROBUST = "first alert", "first alert, R-Metric (robust)"
 MARKS = {
     "fault": {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.1},
     "failure": {"color": VERMILION, "linestyle": "-", "linewidth": 1.6},
-    "first alert": {"color": BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
+    FIRST: {"color": BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
     ROBUST: {"color": PURPLE, "linestyle": (0, (3, 1, 1, 1)), "linewidth": 1.6},
 }
 OUTCOMES = {
@@ -88,9 +91,10 @@ def replay_figure(replay: Replay) -> Figure:
     for ax in axes:
         _plain(ax)
     _step_axis(axes[4], replay)
-    for y, size, text in ((0.99, 9, _short(replay.name, 90)), (0.966, 8, _short(_in_brief(replay), 112))):
+    brief = "\n".join(textwrap.wrap(_in_brief(replay), LINE, max_lines=2, placeholder=" …"))
+    for y, size, text in ((0.995, 9, _short(replay.name, 90)), (0.971, 8, brief)):
         figure.text(0.01, y, text, fontsize=size, va="top", parse_math=False)  # a name may hold a dollar sign
-    figure.legend(handles=handles, loc="lower center", ncols=4, fontsize=8, frameon=False)
+    figure.legend(handles=handles, loc="lower center", ncols=3, fontsize=8, frameon=False, columnspacing=1.5)
     return figure
 
 
@@ -111,11 +115,13 @@ def _in_brief(replay: Replay) -> str:
     """Summary of the run in one line."""
     if replay.own is not None:
         return replay.own.sentence
-    fault = {"NONE": "control run", "-": "fault not stated"}.get(replay.fault, replay.fault)
+    fault = {"NONE": "control run", "-": "" if replay.is_of_others else "fault not stated"}.get(
+        replay.fault, replay.fault
+    )
     if replay.severity != "-":
         fault += f" {replay.severity}"
     outcome = OUTCOMES.get(replay.outcome, replay.outcome)
-    parts = [fault, outcome + (f" ({_short(replay.reason, 30)})" if replay.reason else "")]
+    parts = [*filter(None, [fault]), outcome + (f" ({_short(replay.reason, 30)})" if replay.reason else "")]
     if replay.lead_paper is not None:
         usable = {True: "usable", False: "not usable", None: "onset unknown"}[replay.usable]
         parts.append(f"lead as the paper counts: {replay.lead_paper:,} steps ({usable})")
@@ -146,7 +152,8 @@ def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
 
 def _say(ax: Axes, text: str, height: float = 0.5) -> None:
     """Write into a panel why there is no curve."""
-    ax.text(0.5, height, text, transform=ax.transAxes, ha="center", va="center", fontsize=8)
+    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # no line of an alert runs through it
+    ax.text(0.5, height, text, transform=ax.transAxes, ha="center", va="center", fontsize=8, zorder=5, bbox=ground)
 
 
 def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
@@ -183,7 +190,8 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
     highest = max(sum(replay.weights), replay.threshold)
     ax.set_ylim(-0.04 * highest, 1.06 * highest)
     weights = ", ".join(f"{weight:g}" for weight in replay.weights)
-    title = f"R: weights of λ, σ², ΔL {weights}; alert episodes: {replay.episodes:,}"
+    whose = {"paper": "R-Metric (paper)"}.get(replay.preset, f"R-Metric ({replay.preset})")
+    title = f"{whose}: weights of λ, σ², ΔL {weights}; its alert episodes: {replay.episodes:,}"
     ax.set_title(title, fontsize=7, loc="right", pad=2)
     _name_panel(ax, "R")
     return handles
@@ -192,15 +200,17 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
 def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     handles = {}
     steps = {"failure": replay.failure_step, "fault": replay.onset, ROBUST: replay.robust_alert}
-    steps["first alert"] = None if replay.is_of_others else replay.shown_first_alert
+    steps[FIRST] = None if replay.is_of_others else replay.shown_first_alert
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:
             continue
         style: dict[str, Any] = MARKS[what]
         for ax in axes:
             ax.axvline(step, zorder=1.5, **style)
-        handles[what] = Line2D([], [], label=f"{what}, step {step:,}", **style)
-    return [handles[what] for what in ("fault", ROBUST, "first alert", "failure") if what in handles]
+        detector = replay.shown_detector if replay.own is None else "own monitor"  # the line on top has its detector
+        whose = f"{what}, {detector}" if what == FIRST else what
+        handles[what] = Line2D([], [], label=f"{whose}: step {step:,}", **style)
+    return [handles[what] for what in ("fault", "failure", ROBUST, FIRST) if what in handles]
 
 
 def _curve(ax: Axes, curve: Series, **style: Any) -> list[Line2D]:

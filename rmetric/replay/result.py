@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import ROBUST
+from rmetric.detectors import DETECTORS, ROBUST, RMetricDetector
 from rmetric.episodes import Rearm
 from rmetric.log_writer import to_log_precision
 from rmetric.replay.events import OwnAlert
@@ -183,6 +183,15 @@ class Replay:
         if self.own is not None:
             return self.own.first_alert
         return self.robust_alert if self.is_of_others else self.first_alert
+
+    @property
+    def shown_detector(self) -> str:
+        """Whose alert :attr:`shown_first_alert` is, in words; empty if there is none."""
+        if self.shown_first_alert is None:
+            return ""
+        if self.own is not None:
+            return f"own monitor, {self.own.first_detector}"
+        return DETECTORS[ROBUST if self.is_of_others else RMetricDetector.name].title
 
     @property
     def robust_alert(self) -> int | None:

@@ -75,7 +75,7 @@ def test_the_alerts_of_the_run_s_own_monitor_are_shown_once_a_cause(folder: Path
     assert (shown["in_order"], shown["alerts"][0]["step"]) == (False, 50)
     figure = replay_figure(replay)
     words = [text.get_text() for text in (*figure.texts, *figure.legends[0].get_texts())]
-    assert any("not in order" in text for text in words) and "first alert, step 50" in words
+    assert any("not in order" in text for text in words) and "first alert, own monitor: step 50" in words
     assert not any("control run" in text for text in words)
 
 
@@ -98,7 +98,8 @@ def test_a_run_that_failed_failed(tmp_path: Path) -> None:
 def test_the_lead_is_that_of_the_alert_which_is_shown(broken: int, shown: list[str], tmp_path: Path) -> None:
     replay = replay_log(failed(live_run(tmp_path / "run.jsonl", broken=broken)))
     assert replay.first_alert is not None and replay.first_alert < 50  # the R-Metric's in the paper's setting
-    assert first_row(replay)[7:9] == shown
+    assert (first_row(replay)[7], first_row(replay)[9]) == tuple(shown)
+    assert first_row(replay)[8] == ("own monitor, numerics" if broken else "-")
 
 
 def test_a_control_run_of_an_experiment_is_no_user_s_own_run(tmp_path: Path) -> None:
