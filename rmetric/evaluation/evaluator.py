@@ -16,7 +16,7 @@ from rmetric.detectors import DETECTORS, ROBUST, Detector, detectors_everywhere,
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
 from rmetric.evaluation.curves import Curve, curve_of, paper_curve, strict_curve
 from rmetric.evaluation.protocols import Counts, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample, score, summarise
+from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample_of, score, summarise
 from rmetric.evaluation.scoring import Scores, score_study
 from rmetric.evaluation.split import Halves, folds, halves
 from rmetric.evaluation.studies import Study
@@ -29,7 +29,6 @@ from rmetric.evaluation.thresholds import (
 from rmetric.evaluation.weights import Fitted, fit_weights
 from rmetric.metric import RMetric
 from rmetric.signals import Weights
-from rmetric.streams import stable_hash
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -224,12 +223,7 @@ class Evaluator:
     def weights(self, runs_R: NDArray[np.bool_]) -> BootstrapWeights:
         """Bootstrap weights of some runs, shape (draws, chosen runs); the same for all detectors, so that they pair."""
         key = np.packbits(runs_R).tobytes()
-
-        def drawn() -> BootstrapWeights:
-            rng = np.random.default_rng((self.seed, stable_hash(key.hex())))
-            return resample(int(runs_R.sum()), self.draws, rng)
-
-        return self._weights.get(key, drawn)
+        return self._weights.get(key, lambda: resample_of(runs_R, self.draws, self.seed))
 
     # -- detectors ----------------------------------------------------------------------------------------------------
 

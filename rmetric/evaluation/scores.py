@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.stats import beta, chi2
 
 from rmetric.evaluation.protocols import Counts, Protocol
+from rmetric.streams import stable_hash
 
 Values = NDArray[np.float64]
 BootstrapWeights = NDArray[np.uint16]
@@ -41,6 +42,16 @@ def resample(runs: int, draws: int, rng: np.random.Generator) -> BootstrapWeight
         chosen = drawn + np.arange(count)[:, None] * runs
         weights_BR[rows] = np.bincount(chosen.ravel(), minlength=count * runs).reshape(count, runs)
     return weights_BR
+
+
+def resample_of(runs_R: NDArray[np.bool_], draws: int = DRAWS, seed: int = 0) -> BootstrapWeights:
+    """:func:`resample` of the chosen runs of a study; the same runs of it get the same resamples, whoever asks.
+
+    >>> resample_of(np.array([True, False, True]), 2).shape
+    (2, 2)
+    """
+    rng = np.random.default_rng((seed, stable_hash(np.packbits(runs_R).tobytes().hex())))
+    return resample(int(runs_R.sum()), draws, rng)
 
 
 def _blocks(weights_BR: BootstrapWeights) -> Iterator[slice]:
