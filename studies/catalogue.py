@@ -93,9 +93,11 @@ class Description(Generic[Source]):
             rows = _once(rows, [*parts])
         columns = {column.key: column for part in parts.values() for column in (*self.columns, *part.columns)}
         about = [replace(column, leading=True) for column in columns.values() if column.key in self.about]
+        leading = {column.key: column for column in about}
         if len({row[STUDY.key] for row in rows}) > 1:
-            leading = {column.key: column for column in (*about, STUDY)}
-            columns = {**leading, **columns, **leading}
+            leading[STUDY.key] = STUDY
+            columns = {**leading, **columns}
+        columns |= leading
         return Table(
             self.name,
             f"Table {self.number}: {self.title}" if self.number != self.name else self.title,

@@ -109,7 +109,8 @@ def to_markdown(table: Table) -> str:
 def to_screen(table: Table, width: int = SCREEN_WIDTH) -> str:
     """Plain text in columns; a table wider than the screen goes on below, its leading columns repeated.
 
-    The leading columns are the first one and those of text that follow it. A long text goes on in the next line.
+    The leading columns are those that are marked as such where the widest other one fits beside them; else the first
+    one and those of text that follow it, if they leave half of the screen. A long text goes on in the next line.
     """
     shown, alignment = table.shown(_wrapped), table.alignment()
     lines = [table.title, "=" * len(table.title), *textwrap.wrap(table.caption, width), ""]
@@ -140,8 +141,10 @@ def _panels(table: Table, shown: pd.DataFrame, width: int) -> list[list[int]]:
         for side, column in zip(alignment, table.columns, strict=True)
     ]
     lead = max(1, [*shared, False].index(False))
+    marked = [*(column.leading for column in table.columns), False].index(False)
     if sum(widths[:lead]) > width // 2:
-        lead = 1
+        fits = sum(widths[:marked]) + max(widths[marked:], default=0) <= width + 2
+        lead = max(1, marked) if fits else 1
     panels: list[list[int]] = []
     room = -1
     for index in range(lead, len(widths)):

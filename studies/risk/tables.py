@@ -55,7 +55,7 @@ def _facts(judged: Judged) -> dict[str, str]:
     "{described}",
     [
         Column("subset", "Records"),
-        Column("horizon", "Within (steps)"),
+        Column("horizon", "Within (steps)", leading=True),
         Column("runs", "Runs"),
         Column("records", "Records counted"),
         Column("base_rate", "Fail"),
@@ -78,7 +78,7 @@ def risk(judged: Judged) -> Part:
     f"run, where nothing fails. {SKILL} The base rate is that of the same runs at the same time. {{described}}",
     [
         Column("runs_asked", "Alerts in"),
-        Column("after", "Asked after (steps)"),
+        Column("after", "Asked after (steps)", leading=True),
         Column("runs", "Runs"),
         Column("records", "Alerts"),
         Column("base_rate", "Heal"),
@@ -120,6 +120,7 @@ def diagnosis(judged: Judged) -> Part:
     f"benign: disturbances that harm nothing, and false alarms. {ASKED} {{described}}",
     [Column("after", "Steps after"), Column("true", "True family"), Column("alerts", "Alerts")],
     needs=_judged,
+    about=("after", "true"),
 )
 def confusion(judged: Judged) -> Part:
     """One row a time after the alert and true family, one column an answer."""

@@ -131,6 +131,18 @@ def test_a_wide_table_is_broken_into_panels_that_repeat_the_first_column():
     assert all(f"Column {index}" in text for index in range(20))
 
 
+def test_every_panel_repeats_the_columns_that_say_whose_row_it_is():
+    keys = [Column(key, key.capitalize(), leading=True) for key in ("fault", "severity", "study")]
+    columns = [*keys, *(Column(f"c{index}", f"Column {index}") for index in range(9))]
+    row = {"fault": "A_FAULT_WITH_A_LONG_NAME", "severity": "medium", "study": "simulated"}
+    table = Table("keys", "Keys", "Caption.", columns, [{**row, **{f"c{index}": index for index in range(9)}}])
+    text = to_screen(table, width=70)  # the keys take more than half of it
+    panels = text.count("Fault")
+    assert panels > 2
+    assert all(text.count(cell) == panels for cell in row.values())
+    assert max(map(len, text.splitlines())) <= 70
+
+
 @pytest.mark.parametrize("name", ["nothing", "one"])
 def test_a_table_without_rows_is_still_a_table(name):
     table = Table(name, "Empty", "None.", [Column("a", "A"), Column("b", "B")], [])

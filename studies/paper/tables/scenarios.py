@@ -25,9 +25,9 @@ from studies.catalogue import Part, table
     "or its held-out loss rises 5 % above its fault-free twin's for good; censored: an excess that began in the last "
     "50 steps. Incubation: median steps from onset to failure. {runs}",
     [
-        Column("architecture", "Architecture"),
-        Column("fault", "Fault"),
-        Column("severity", "Severity"),
+        Column("architecture", "Architecture", leading=True),
+        Column("fault", "Fault", leading=True),
+        Column("severity", "Severity", leading=True),
         Column("runs", "Runs"),
         *(Column(kind, kind.capitalize()) for kind in KINDS),
         Column("incubation", "Incubation", digits=0),
