@@ -474,6 +474,20 @@ def test_the_figure_marks_what_the_evaluation_counts(evaluator: Evaluator) -> No
             assert step == (None if np.isnan(lead) else truth.failure_step - lead)
 
 
+def test_the_legend_has_only_the_marks_that_a_panel_shows(evaluator: Evaluator) -> None:
+    chosen = failing_run.Chosen.of(evaluator)
+    assert chosen is not None
+    marks = {text for mark, text in failing_run.MARK_TITLES.items() if mark in ("onset", "failure")}
+    onset, failure = chosen.truth.onset, chosen.truth.failure_step
+    assert onset is not None and failure is not None
+    column = failing_run.Column("close", chosen, (onset, failure))
+    first = chosen.watched.first_alert
+    assert first is not None and first < onset
+    legend = [text.get_text().split(":")[0] for text in failing_run.figure([column]).legends[0].get_texts()]
+    assert marks <= {*legend}
+    assert failing_run.MARK_TITLES["first alert"] not in legend
+
+
 def test_the_twins_r_is_drawn(evaluator: Evaluator) -> None:
     figure = data_figures(evaluator)["2"]
     colors = {line.get_color() for line in figure.axes[-2].lines}

@@ -39,15 +39,15 @@ MARK_TITLES = {
     "first alert": "first alert (paper)",
     "first warning": "warning (strict)",
 }
-MARK_MISSING = {
-    "onset": "no fault",
-    "failure": "no failure",
-    "first alert": "no alert (paper)",
-    "first warning": "no warning (strict)",
-}
 RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 1.0, "zorder": 3}
 TWIN_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 2.6, "alpha": 0.7, "zorder": 2.5}
 """Wider and below, so that both are seen where they agree."""
+SIGNAL_LOOKS: dict[str, dict[str, Any]] = {
+    "delta_l": {"linewidth": 3.0, "alpha": 0.6, "linestyle": "-", "zorder": 2.4},
+    "sigma_sq": {"linewidth": 1.0, "zorder": 2.6},
+    "lambda": {"linewidth": 1.6, "zorder": 2.8},
+}
+"""Normalised signals lie on each other at 0 and at 1: each thinner than the one below it."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +137,9 @@ def figure(columns: Sequence[Column], footnote: str = "") -> Figure:
             axes[-1, place].xaxis.set_major_locator(MaxNLocator(nbins=4, integer=True))
     made.align_ylabels(axes)
     shown = next((column.chosen for column in columns if column.chosen.twin is not None), columns[0].chosen)
-    marks = _mark_handles(_marks(shown)) if one_run else _mark_handles()
-    made.legend(handles=[*_handles(shown), *marks], loc="outside upper left", ncols=4, columnspacing=1.2)
+    made.legend(
+        handles=[*_handles(shown), *_mark_handles(columns)], loc="outside upper left", ncols=4, columnspacing=1.2
+    )
     style.footnote(made, footnote)
     return made
 
@@ -188,8 +189,8 @@ def _panel(ax: Axes, row: str, chosen: Chosen, limits: tuple[float, float]) -> N
         _loss_scale(ax)
     elif row == "normalised":
         ax.set_ylabel("normalised\n(0 to 1)")
-        for (_, sign, color, line), values in zip(style.SIGNALS, watched.value[1:], strict=True):
-            _line(ax, watched, np.asarray(values), limits, color=color, linestyle=line, label=f"{sign}′", linewidth=1.0)
+        for look, values in zip(_signal_looks(), watched.value[1:], strict=True):
+            _line(ax, watched, np.asarray(values), limits, **look)
         ax.set_ylim(-0.05, 1.08)
         ax.set_yticks([0.0, 0.5, 1.0])
     elif row == "r":
@@ -210,8 +211,11 @@ def _panel(ax: Axes, row: str, chosen: Chosen, limits: tuple[float, float]) -> N
         shown = np.concatenate([values[np.isfinite(values)] for values in drawn])
         if row == "sigma_sq" and len(shown) and 0 < 30 * shown.min() < shown.max():
             style.log_axis(ax, "y")
-        else:
-            style.plain_numbers(ax, "y", bins=3)
+            return
+        style.plain_numbers(ax, "y", bins=3)
+        if row == "lambda":  # a rate: none below 0, also where all are 0
+            highest = max(shown, default=0.0) or 1.0
+            ax.set_ylim(-0.04 * highest, 1.08 * highest)
 
 
 def _line(
@@ -241,24 +245,33 @@ def _handles(chosen: Chosen) -> list[Line2D]:
     """Run, twin, threshold and signals."""
     return [
         Line2D([], [], label="run", **RUN_LOOK),
-        Line2D([], [], label="its twin" if chosen.twin else "no twin at hand", **TWIN_LOOK),
+        *([Line2D([], [], label="its twin", **TWIN_LOOK)] if chosen.twin else []),
         Line2D([], [], color=style.GREY, linewidth=1.0, linestyle=(0, (6, 2)), label="threshold of R"),
-        *(
-            Line2D([], [], color=color, linestyle=line, label=f"{sign}′ of the run")  # type: ignore[arg-type]
-            for _, sign, color, line in style.SIGNALS
-        ),
+        *(Line2D([], [], **{**look, "label": f"{look['label']} of the run"}) for look in _signal_looks()),
     ]
 
 
-def _mark_handles(steps: Mapping[str, int | None] | None = None) -> list[Line2D]:
-    """Legend of the vertical lines; with ``steps``, of one run, where, or that there is no such step."""
-    if steps is None:
-        return [Line2D([], [], label=MARK_TITLES[mark], **look) for mark, look in MARKS.items()]
+def _signal_looks() -> list[dict[str, Any]]:
+    """Looks of the normalised signals, in the order of their weights."""
     return [
-        Line2D([], [], label=MARK_MISSING[mark], **{**MARKS[mark], "alpha": 0.0})
-        if step is None
-        else Line2D([], [], label=f"{MARK_TITLES[mark]}: {step:,}", **MARKS[mark])
-        for mark, step in steps.items()
+        {"color": color, "linestyle": line, "label": f"{sign}′", **SIGNAL_LOOKS[name]}
+        for name, sign, color, line in style.SIGNALS
+    ]
+
+
+def _mark_handles(columns: Sequence[Column]) -> list[Line2D]:
+    """Legend of the vertical lines that any panel shows; of one run, with the step."""
+    shown: dict[str, set[int]] = {mark: set() for mark in MARKS}
+    for column in columns:
+        low, high = column.limits
+        for mark, step in _marks(column.chosen).items():
+            if step is not None and low <= step <= high:
+                shown[mark].add(step)
+    one_run = len({column.chosen.watched.run.name for column in columns}) == 1
+    return [
+        Line2D([], [], label=MARK_TITLES[mark] + (f": {min(steps):,}" if one_run else ""), **MARKS[mark])
+        for mark, steps in shown.items()
+        if steps
     ]
 
 
