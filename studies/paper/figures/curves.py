@@ -67,22 +67,21 @@ def _drawing(name: str, title: str, columns: Sequence[Column], names: Sequence[s
 
 
 def chosen(studies: Sequence[Evaluator]) -> list[str]:
-    """The detectors whose curves are drawn: all if they are few, else the R-Metrics and the best others.
+    """The detectors whose curves are drawn: all if they are few, else the R-Metrics and then the best others.
 
     Those with the highest average precision under the strict protocol, averaged over the studies, causal ones alone.
     """
     known = [name for name in studies[0].detectors if all(name in ev.detectors for ev in studies)]
-    if len(known) <= MOST_CURVES:
-        return known
     kept = [name for name in (REFERENCE, ROBUST) if name in known]
+    if len(known) <= MOST_CURVES:
+        return [*kept, *(name for name in known if name not in kept)]
     others = [name for name in known if name not in kept and studies[0].detectors[name].causal]
 
     def merit(name: str) -> float:
         found = [ev.curve(name, "strict").average_precision().value for ev in studies]
         return -math.fsum(value for value in found if not math.isnan(value))
 
-    best = sorted(others, key=lambda name: (merit(name), name))[: MOST_CURVES - len(kept)]
-    return [name for name in known if name in kept or name in best]
+    return [*kept, *sorted(others, key=lambda name: (merit(name), name))[: MOST_CURVES - len(kept)]]
 
 
 @style.styled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from rmetric.records import NO_FAULT
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
+from studies.paper.figures import curves
 
 NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"
 ALL_FAULTS = "all faults"
@@ -30,8 +31,6 @@ QUARTILES_FROM = 5
 GOLDEN = 0.6180339887498949
 BAND = 0.27
 """Distance between the series of one row, in rows."""
-LOOKS = (style.Look(style.BLACK, "-", "o"), style.Look(style.BLUE, "-", "s"), style.Look(style.VERMILION, "-", "^"))
-"""Looks of the R-Metrics and of the other detector."""
 POSSIBLE = style.Look(style.GREY, "-", "|")
 
 
@@ -39,9 +38,9 @@ POSSIBLE = style.Look(style.GREY, "-", "|")
 class Series:
     """One detector, at the threshold it is shown at."""
 
+    name: str
     title: str
     counts: Counts
-    look: style.Look
 
 
 @dataclass(frozen=True)
@@ -69,22 +68,20 @@ def select(ev: Evaluator) -> Shown:
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
     if other and failed.any() and all(item.counts is not None for item in fitted.values()):
         series = [
-            Series(f"{_short(ev, name)}, threshold {item.threshold:.3g}", item.counts, look)
-            for (name, item), look in zip(fitted.items(), LOOKS, strict=False)
+            Series(name, f"{_short(ev, name)}, threshold {item.threshold:.3g}", item.counts)
+            for name, item in fitted.items()
             if item.counts is not None
         ]
         how = (
             f"Thresholds: highest F1 within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the "
-            "fit half (odd repetition or seed); shown is the other half. The other detector is the causal one with the "
+            "fit half (odd repetition or seed), as in Table 9; shown is the other half. Table 3c fits the highest "
+            "recall within that budget instead: other thresholds. The other detector is the causal one with the "
             "highest recall on the fit half."
         )
         return Shown(series, ev.halves.score, how)
     other = ev.best_baseline("strict")
     names += [other] if other else []
-    series = [
-        Series(ev.detectors[name].title, ev.counts(name, "strict"), look)
-        for name, look in zip(names, LOOKS, strict=False)
-    ]
+    series = [Series(name, ev.detectors[name].title, ev.counts(name, "strict")) for name in names]
     how = (
         "Published thresholds and all runs, because these logs do not have failed runs in both halves, one to fit "
         "thresholds and one to score them; the other detector is the causal one with the highest F1."
@@ -113,7 +110,8 @@ def figure(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnot
     rows = {study: dict(_rows(ev, shown[study])) for study, ev in studies.items()}
     any_failed = any(_failed(ev, shown[study]).any() for study, ev in studies.items())
     faults = list(dict.fromkeys(fault for each in rows.values() for fault in each))
-    handles = _handles(shown) if any_failed else []
+    looks = looks_of(studies.values(), shown.values())
+    handles = _handles(shown, looks) if any_failed else []
     columns = 3 if len(handles) <= 3 else 2
     series = max(2, *(len(item.series) for item in shown.values()))
     height = (0.26 + 0.12 * series) * max(len(faults) if any_failed else 0, 2)
@@ -121,7 +119,7 @@ def figure(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnot
     axes = made.subplots(1, len(studies), squeeze=False)[0]
     for index, (ax, (study, ev)) in enumerate(zip(axes, studies.items(), strict=True)):
         none = np.zeros(len(ev.timeline), bool)
-        _panel(ax, ev, shown[study], [(fault, rows[study].get(fault, none)) for fault in faults])
+        _panel(ax, ev, shown[study], [(fault, rows[study].get(fault, none)) for fault in faults], looks)
         if len(studies) > 1:
             style.letter(ax, index, study)
         if index and ax.get_yticks().size:
@@ -133,12 +131,18 @@ def figure(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown], footnot
     return made
 
 
-def _handles(shown: Mapping[str, Shown]) -> list[Line2D]:
+def looks_of(studies: Iterable[Evaluator], shown: Iterable[Shown]) -> dict[str, style.Look]:
+    """A look a detector, the same in every panel, and that of Figure 3 if it is drawn there."""
+    drawn = [series.name for item in shown for series in item.series]
+    return style.looks(list(dict.fromkeys([*curves.chosen(list(studies)), *drawn])), REFERENCE)
+
+
+def _handles(shown: Mapping[str, Shown], looks: Mapping[str, style.Look]) -> list[Line2D]:
     """Legend: what was possible, and every series, with its study's name if there are several."""
     titles = {study: f"{study}: " if len(shown) > 1 else "" for study in shown}
     return [
         _handle("possible: steps from onset to failure", POSSIBLE),
-        *(_handle(titles[study] + item.title, item.look) for study in shown for item in shown[study].series),
+        *(_handle(titles[study] + item.title, looks[item.name]) for study in shown for item in shown[study].series),
     ]
 
 
@@ -147,7 +151,13 @@ def _failed(ev: Evaluator, shown: Shown) -> NDArray[np.bool_]:
     return ev.timeline.failed & ev.timeline.counted("strict") & shown.runs
 
 
-def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDArray[np.bool_]]]) -> None:
+def _panel(
+    ax: Axes,
+    ev: Evaluator,
+    shown: Shown,
+    rows: Sequence[tuple[str, NDArray[np.bool_]]],
+    looks: Mapping[str, style.Look],
+) -> None:
     """One row a fault; the reason why not, if no run failed."""
     failed = _failed(ev, shown)
     available = ev.timeline.failure_step - ev.timeline.onset
@@ -165,9 +175,9 @@ def _panel(ax: Axes, ev: Evaluator, shown: Shown, rows: Sequence[tuple[str, NDAr
         for place, series in enumerate(shown.series):
             warned = chosen & (series.counts.tp > 0)
             y = index + band * (place + 1 - middle)
-            _band(ax, series.counts.lead[warned], y, series.look, band)
+            _band(ax, series.counts.lead[warned], y, looks[series.name], band)
             ax.text(1.015, y, f"{int(warned.sum()):,} of {int(chosen.sum()):,}", transform=ax.get_yaxis_transform(),
-                    va="center", ha="left", color=series.look.color)  # fmt: skip
+                    va="center", ha="left", color=looks[series.name].color)  # fmt: skip
         if index:
             ax.axhline(index - 0.5, color="#DDDDDD", linewidth=1.2 if index == 1 else 0.5, zorder=0)
     _axes(ax, rows, float(np.nanmax(available[failed])))
