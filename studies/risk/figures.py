@@ -30,6 +30,7 @@ DIAGRAMS_ABREAST = 3
 HEIGHTS = (3.0, 1.0)
 """Heights of a diagram and of the numbers of runs below it."""
 CONFUSION_NAME, CONFUSION_TITLE = "figure_7_confusion", "Figure 7: Confusion matrix of the diagnosis"
+HEALED = "skill, alerts in all runs (heals)"
 SHOWN = (AFTER[0], AFTER[-1])
 """Steps after the alert; the table has those between."""
 
@@ -81,8 +82,10 @@ def _diagram(ax: Axes, frame: pd.DataFrame) -> None:
         return
     predicted, observed = frame["predicted"].to_numpy(), frame["observed"].to_numpy()
     low, high = (np.where(np.isnan(frame[end]), observed, frame[end]) for end in ("low", "high"))
-    ax.errorbar(predicted, observed, yerr=np.stack([observed - low, high - observed]).clip(0.0), color=style.BLUE,
-                marker="o", linewidth=1.0, elinewidth=0.9, capsize=1.8, clip_on=False, zorder=3)  # fmt: skip
+    drawn = ax.errorbar(predicted, observed, yerr=np.stack([observed - low, high - observed]).clip(0.0),
+                        color=style.BLUE, marker="o", linewidth=1.0, elinewidth=0.9, capsize=1.8, zorder=3)  # fmt: skip
+    for artist in drawn.get_children():  # points at 0 and 1 are whole
+        artist.set_clip_on(False)
 
 
 def _runs(ax: Axes, frame: pd.DataFrame) -> None:
@@ -97,22 +100,27 @@ def _runs(ax: Axes, frame: pd.DataFrame) -> None:
 def _skill(ax: Axes, judged: Judged) -> None:
     risk, heals = brier_frame(judged), healing_frame(judged)
     looks = dict(zip(SUBSETS, (style.Look(style.BLUE, "-", "o"), style.Look(style.VERMILION, "-", "s")), strict=True))
-    labels = [f"{steps} steps" for steps in judged.horizons]
+    labels = [judged.question(steps) for steps in judged.horizons]
     for place, (subset, look) in enumerate(looks.items()):
         scores = risk.loc[risk["subset"] == subset, "skill"].tolist()
         _points(ax, np.arange(len(scores)) + 0.3 * place, scores, look)
     healing = heals.loc[heals["runs_asked"] == "all runs", "skill"].tolist()
     at = len(labels) + np.arange(len(AFTER))
-    _points(ax, at + 0.15, healing, style.Look(style.GREEN, "-", "D"))
-    labels += [f"heals, +{after}" for after in AFTER]
-    ax.set_yticks(np.arange(len(labels)) + 0.15, labels)
-    ax.invert_yaxis()
+    healed = style.Look(style.GREEN, "-", "D")
+    _points(ax, at + 0.15, healing, healed)
+    labels += ["heals, at the alert", *(f"heals, {after} steps after it" for after in AFTER[1:])]
+    for place, label in enumerate(labels):  # inside, so that the columns of panels stay close to each other
+        ax.text(0.03, place - 0.32, label, va="center")
+    ax.set_yticks([])
+    ax.set_ylim(len(labels) - 0.35, -0.65)
     ax.axvline(0.0, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
     ax.set_xlim(min(-0.1, ax.get_xlim()[0]), 1.0)
     style.plain_numbers(ax, "x", bins=4)
     ax.set_xlabel("Brier skill")
-    ax.legend(handles=[_handle(subset, look) for subset, look in looks.items()], loc="lower left",
-              bbox_to_anchor=(-0.75, -0.42), ncols=2, handletextpad=0.1, columnspacing=0.8)  # fmt: skip
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    handles = [*(_handle(f"skill, {subset}", look) for subset, look in looks.items()), _handle(HEALED, healed)]
+    figure.legend(handles=handles, loc="outside lower right", ncols=3, handletextpad=0.1, columnspacing=1.2)
 
 
 def _points(ax: Axes, at: np.ndarray, scores: list[Score], look: style.Look) -> None:
@@ -129,16 +137,17 @@ def _handle(text: str, look: style.Look) -> Line2D:
 
 
 def _unit(ax: Axes, name: str) -> None:
-    getattr(ax, f"set_{name}lim")(-0.02, 1.02)
-    style.plain_numbers(ax, name, bins=4)
+    getattr(ax, f"set_{name}lim")(-0.04, 1.04)
+    getattr(ax, f"set_{name}ticks")([0.0, 0.25, 0.5, 0.75, 1.0], ["0", "0.25", "0.5", "0.75", "1"])
 
 
 def _reliability_caption(judged: Judged) -> str:
     return (
         "Reliability on runs that the model was not fitted to: predicted probability of each bin against the share "
         "that came true, with 95 % intervals (bootstrap over runs); dotted: perfect. Below: runs in each bin; a run "
-        "has records in many. (a–d) All records, by horizon. (e) At an alert and "
-        f"{' and '.join(str(after) for after in AFTER[1:])} steps later. (f) {SKILL} {described(judged)}"
+        "has records in many. (a–d) All records, by horizon. (e) Asked at an alert and "
+        f"{' and '.join(str(after) for after in AFTER[1:])} steps after it, all of these in one curve; (f) has them "
+        f"apart. (f) {SKILL} {described(judged)}"
     )
 
 
