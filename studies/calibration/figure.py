@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.transforms import Transform, offset_copy
 
+from rmetric.detectors import DETECTORS
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.calibration.comparison import Compared, Comparison
 
 NAME, TITLE = "figure_8_simulated_vs_real", "Figure 8: Simulated against real"
+SIGNAL_TITLES = {
+    "training_loss": "training loss",
+    "grad_norm": "gradient norm",
+    "update_rms": "size of the update",
+    "sigma_sq": "gradient variance σ²",
+    "step_time_s": "step time",
+}
 COLORS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY, style.GREY)
 MARKERS = "oD^vsP<X>*hp"
+HOLLOW_FROM = len(COLORS)
+"""Names from which every other round of the colours is hollow."""
+SPREAD_PT = 4.5
+"""Distance of points that fall together, which are drawn beside each other."""
+GOLDEN_ANGLE = 2.399963
+LEGEND_COLUMNS = 4
+UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
+ACRONYMS = ("LR", "GQA", "RMS")
 SEVERITY_FILL = {"low": 0.25, "medium": 0.6, "high": 1.0}
 
 
@@ -24,8 +45,9 @@ def draw(comparison: Comparison) -> Drawing:
     caption = (
         "Each point is one number of the real runs (across, with its 95 % interval) and of the simulated ones (up); on "
         f"the line they are equal. (a) Spread of the noise of each signal in records of {comparison.every} steps. "
-        "(b) Share of the runs that fail and (c) median steps from onset to failure, by fault and severity (the darker "
-        "the more severe). (d) Strict F1 of the detectors at one false alarm per 10,000 healthy steps. "
+        "Points that fall together are spread around their place. (b) Share of the runs that fail and (c) median steps "
+        "from onset to failure, by fault and severity (the darker the more severe). (d) Strict F1 of the "
+        "detectors at one false alarm per 10,000 healthy steps. "
         f"{simulated:,} simulated runs; {real:,} real ones of the half that nothing was fitted to."
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(comparison)))
@@ -34,7 +56,8 @@ def draw(comparison: Comparison) -> Drawing:
 @style.styled
 def figure(comparison: Comparison) -> Figure:
     """Four panels."""
-    drawn = style.new_figure(6.4)
+    titles = {row.of[0]: detector_title(row.of[0]) for row in comparison.detectors}
+    drawn = style.new_figure(6.6 + 0.165 * -(-len(titles) // LEGEND_COLUMNS))
     panels = drawn.subplots(2, 2).ravel().tolist()
     spread = [row for row in comparison.noise if row.statistic == "standard deviation"]
     failed, waits = ([row for row in comparison.faults if row.statistic == name] for name in ("failed", "incubation"))
@@ -49,26 +72,51 @@ def figure(comparison: Comparison) -> Figure:
         faults = rows is failed or rows is waits  # these share the colours, and the legend below
         names = list(dict.fromkeys(row.of[0] for row in (failed if faults else rows)))
         _panel(ax, rows, logarithmic, names)
-        if rows is comparison.detectors and names:  # too many for the panel
-            drawn.legend(handles=_handles(names), fontsize=6, loc="outside upper center", ncols=5, title="(d)")
-        elif names and not faults:
-            ax.legend(handles=_handles(names), fontsize=5, loc="best", ncols=2 if len(names) > 6 else 1)
+        if rows is spread and names:
+            ax.legend(handles=_handles(names, SIGNAL_TITLES), loc="best", handletextpad=0.1)
+    if titles:  # too many for a panel; below (d), as those of (b) stand above it
+        drawn.legend(handles=_handles([*titles], titles), loc="outside lower left", ncols=LEGEND_COLUMNS,
+                     title="(d)", alignment="left", handletextpad=0.1, columnspacing=1.0)  # fmt: skip
     if failed:
-        names = list(dict.fromkeys(row.of[0] for row in failed))
-        drawn.legend(handles=_handles(names), fontsize=6, loc="outside lower center", ncols=4, title="(b), (c)")
+        faults_shown = {row.of[0]: fault_title(row.of[0]) for row in failed}
+        drawn.legend(handles=_handles([*faults_shown], faults_shown), loc="outside upper right", ncols=4,
+                     title="(b) and (c)", alignment="left", handletextpad=0.1, columnspacing=1.0)  # fmt: skip
     return drawn
 
 
-def _look(place: int) -> tuple[str, str]:
-    return COLORS[place % len(COLORS)], MARKERS[place % len(MARKERS)]
+def detector_title(name: str) -> str:
+    """Title of a registered detector without its setting; else its name."""
+    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", DETECTORS[name].title) if name in DETECTORS else name
 
 
-def _handles(names: Sequence[str]) -> list[Line2D]:
-    looks = [_look(place) for place in range(len(names))]
+def fault_title(name: str) -> str:
+    """A fault in words.
+
+    >>> fault_title("LR_SPIKE")
+    'LR spike'
+    """
+    return " ".join(word if word in ACRONYMS else word.lower() for word in name.split("_"))
+
+
+def _look(place: int) -> dict[str, Any]:
+    """Colour, marker, and whether it is hollow: colours come again, but never with the marker of a neighbour."""
+    color = COLORS[place % len(COLORS)]
+    ground = "white" if place // HOLLOW_FROM % 2 else color
+    return {"color": color, "marker": MARKERS[place % len(MARKERS)], "markerfacecolor": ground, "markersize": 4.8}
+
+
+def _handles(names: Sequence[str], titles: Mapping[str, str]) -> list[Line2D]:
     return [
-        Line2D([], [], color=color, marker=marker, markersize=4.5, linestyle="none", label=name)
-        for name, (color, marker) in zip(names, looks, strict=True)
+        Line2D([], [], linestyle="none", label=titles.get(name, name), **_look(place))
+        for place, name in enumerate(names)
     ]
+
+
+def _beside(ax: Axes, taken: int) -> Transform:
+    """Place of a point where so many have been drawn already: around the first, at even distances."""
+    figure = ax.get_figure(root=True)
+    radius, angle = SPREAD_PT * math.sqrt(taken), GOLDEN_ANGLE * taken
+    return offset_copy(ax.transData, figure, radius * math.cos(angle), radius * math.sin(angle), units="points")
 
 
 def _panel(ax: Axes, rows: Sequence[Compared], logarithmic: bool, names: Sequence[str]) -> None:
@@ -86,11 +134,17 @@ def _panel(ax: Axes, rows: Sequence[Compared], logarithmic: bool, names: Sequenc
         linear = min((end for end in ends if end > 0.0), default=1.0)
         for name in ("x", "y"):
             style.log_axis(ax, name, linthresh=linear)
+    else:
+        ax.set(xlim=(-0.19, 1.19), ylim=(-0.19, 1.19), xticks=UNIT_TICKS, yticks=UNIT_TICKS)
     ax.plot([low, high], [low, high], color=style.GREY, linewidth=0.8, zorder=1)
+    taken: Counter[tuple[str, str]] = Counter()
     for row in known:
         x, y = row.real.value, row.simulated.value
-        color, marker = _look(names.index(row.of[0]))
+        look = _look(names.index(row.of[0]))
+        place = (f"{x:.1e}", f"{y:.1e}")
+        beside = _beside(ax, taken[place])
+        taken[place] += 1
         alpha = SEVERITY_FILL.get(row.of[-1], 1.0)
         if row.real.has_interval:
-            ax.plot([row.real.low, row.real.high], [y, y], color=color, alpha=0.3, linewidth=0.8, zorder=2)
-        ax.plot([x], [y], marker, color=color, alpha=alpha, markersize=4.5, linestyle="none", zorder=3)
+            ax.plot([row.real.low, row.real.high], [y, y], color=look["color"], alpha=0.3, linewidth=0.8, zorder=2)
+        ax.plot([x], [y], alpha=alpha, linestyle="none", zorder=3, transform=beside, **look)
