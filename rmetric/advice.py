@@ -29,6 +29,12 @@ def setting_in_words(setting: object, before: object, now: object) -> str:
 RATE_OF_0 = "a learning rate of 0 at the end of a schedule"
 """A cause that a known rate rules out."""
 ADVICE: Mapping[str, Advice] = {
+    "FAILED": Advice(
+        ("a process that was killed, or ran out of memory", "an error in the training loop", "a machine or link that "
+         "failed"),
+        "Read the output of the run about this step, of the worker that was lost first of all; go on from the last "
+        "checkpoint.",
+    ),
     "NOT_FINITE": Advice(
         ("a learning rate that is too high", "an overflow in half precision", "a bad batch", "a faulty device"),
         "Go back to the last checkpoint before this step; look at the batch of this step, and at the loss scale. If it "
@@ -227,6 +233,11 @@ def advice_on_settings(settings: Sequence[str]) -> Advice:
     causes = dict.fromkeys(cause for advice in chosen for cause in advice.causes)
     actions = ". ".join(advice.action for advice in chosen)
     return Advice(tuple(causes), f"{actions}; if the change is meant, nothing has to be done.")
+
+
+def advice_on_failure(reason: str) -> Advice:
+    """What a failure that the log states may come from."""
+    return ADVICE["NOT_FINITE" if reason == "NAN_LOSS" else "FAILED"]
 
 
 KINDS_OF_MEASUREMENTS: Mapping[str, str] = {

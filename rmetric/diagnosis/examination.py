@@ -7,11 +7,12 @@ from typing import Any
 
 from rmetric.advice import setting_in_words
 from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
-from rmetric.diagnosis.findings import findings_of
+from rmetric.diagnosis.finding import Finding
+from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.importers import LoggedPortions
-from rmetric.records import START, TERMINAL_EVENTS, Observations
+from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, step_of
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
@@ -20,6 +21,8 @@ from rmetric.verdict import CALL_ORDER, REMARKS
 NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
+NOT_FINITE = frozenset({"NOT_FINITE", "DEAD"})
+"""Kinds of finding that a failure of the reason NAN_LOSS repeats."""
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
 """Characters of a text that is told, changes of settings that are remembered, and changes that were announced: memory
 is bounded whatever a log says."""
@@ -52,6 +55,8 @@ class Examination:
         """Steps of the first records with a change that was announced, and one more if there are more."""
         self._begun = self._ended = False
         """Whether the log says that the run begins, and that it ends."""
+        self._failure: Mapping[str, Any] | None = None
+        """The log's latest line beside records, if it says that the run failed: one that goes on says more."""
         self._first_step: int | None = None
         self._last_step: int | None = None
 
@@ -76,6 +81,7 @@ class Examination:
             self._history.note(line)
             self._begun |= line.get("event") == START
             self._ended |= line.get("event") in TERMINAL_EVENTS
+            self._failure = line if line.get("event") == FAILURE else None
             if line.get("event") == SETTING_CHANGED:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
 
@@ -132,6 +138,7 @@ class Examination:
             event.over = self._seeker.is_over(event)
             event.exploded = exploded(event, history)
             event.lasts_to = self._last_step if lasts(event, history) else None
+        found = findings_of(self._seeker.events, states_of(history), records, self._steps_a_record)
         return Diagnosis(
             run=run,
             source=source,
@@ -139,7 +146,7 @@ class Examination:
             records=records,
             first_step=self._first_step,
             last_step=self._last_step,
-            findings=findings_of(self._seeker.events, states_of(history), records, self._steps_a_record),
+            findings=gravest_first(*found, *self._told_of_failure(found)),
             not_judged=not_judged(history, self._measured, records),
             left_out=left_out,
             damaged=damaged,
@@ -161,6 +168,17 @@ class Examination:
             rates = finite(history, setting).values
             return not len(rates) or float(rates[-1]) > before
         return before is not None
+
+    def _told_of_failure(self, found: Iterable[Finding]) -> list[Finding]:
+        """What the log says of its failure, unless it is that a loss is not finite, and that is found."""
+        if self._failure is None:
+            return []
+        step, reason = step_of(self._failure), self._failure.get("reason")
+        broken = any(finding.name in NOT_FINITE and finding.severity == "error" for finding in found)
+        if reason == "NAN_LOSS" and broken:
+            return []
+        last = step if step is not None else self._last_step or 0
+        return [failed(last, reason if isinstance(reason, str) and _are_fit(reason) else "")]
 
     def _told_of_announcements(self) -> list[str]:
         if not self._announced:

@@ -12,6 +12,9 @@ SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The mildest first. ``error``: the run is broken as it stands; ``warning``: somebody should look; ``note``: it has
 passed."""
 
+FAILED = "FAILED"
+"""Kind of the finding that repeats what the log says: the run failed."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rmetric.advice import ADVICE, Advice, advice_on_settings
+from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
-from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
+from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
@@ -50,7 +50,28 @@ def findings_of(
     free = [event for event in events if owner[id(event)] is None]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
-    return tuple(sorted(found, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.step)))
+    return gravest_first(*found)
+
+
+def gravest_first(*findings: Finding) -> tuple[Finding, ...]:
+    """Findings in the order in which they are told: by severity, then by step."""
+    return tuple(sorted(findings, key=lambda finding: (-SEVERITIES.index(finding.severity), finding.step)))
+
+
+def failed(step: int, reason: str) -> Finding:
+    """What the log itself says of the run's end: no detection, and left out where detections are scored."""
+    advice = advice_on_failure(reason)
+    return Finding(
+        name=FAILED,
+        severity="error",
+        step=step,
+        until=step,
+        sentence="the log says that the run failed" + (f": {reason}" if reason else ""),
+        numbers={},
+        sure=1.0,
+        causes=advice.causes,
+        advice=advice.action,
+    )
 
 
 def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State | None:

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Sequence
 from html import escape
 
-from rmetric.diagnosis.finding import Finding
+from rmetric.diagnosis.finding import FAILED, Finding
 from rmetric.states.base import frequency
 
 WIDTH = 100
@@ -16,6 +16,8 @@ COLOURS = {"note": "#1a7f9c", "warning": "#b26a00", "error": "#b3261e"}
 
 def sureness(finding: Finding) -> str:
     """How rarely a healthy run shows as much."""
+    if finding.name == FAILED:
+        return "it says so itself"
     if math.isnan(finding.sure):
         return "how rare this is in healthy runs is not known"
     return "no healthy step that was measured shows this" if finding.sure == 1.0 else frequency(1.0 - finding.sure)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmetric.diagnosis import SEVERITIES, diagnose
+from rmetric.diagnosis import FAILED, SEVERITIES, diagnose
 from rmetric.errors import UserError
 from rmetric.records import Run
 from rmetric.states import RECOGNISERS
@@ -49,9 +49,9 @@ class Answer:
 
 
 def ours(run: Run) -> Answer:
-    """Findings of this project."""
+    """Findings of this project, without the failure that a log states itself: it is no detection, but the label."""
     started = time.perf_counter()
-    found = diagnose(run).findings
+    found = [one for one in diagnose(run).findings if one.name != FAILED]
     seconds = time.perf_counter() - started
     at = [np.searchsorted(run.observations.step, (one.step, one.until)).tolist() for one in found]
     said = (

@@ -36,6 +36,32 @@ def test_a_healthy_run_has_no_finding() -> None:
     assert found.severity is None
 
 
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        ({"step": 410, "reason": "WORKER_LOST"}, (410, "the log says that the run failed: WORKER_LOST")),
+        ({"step": [1], "reason": "\x1b[31m"}, (399, "the log says that the run failed")),
+    ],
+)
+def test_a_failure_that_the_log_states_is_an_error(failure: dict[str, Any], told: tuple[int, str]) -> None:
+    line = {"event": "EXPERIMENT_FAILURE"} | failure
+    found = diagnose(Run("run", {}, run_of(losses(), norms()), [line]))
+    (finding,) = found.findings
+    assert not found.healthy and (finding.name, finding.severity) == ("FAILED", "error")
+    assert (finding.step, finding.sentence) == told
+    assert f"{told[1]} (it says so itself)" in str(found)
+    goes_on = diagnose(Run("run", {}, run_of(losses(), norms()), [line, {"event": "EXPERIMENT_START"}]))
+    assert goes_on.healthy
+
+
+def test_a_failure_that_is_found_is_told_once() -> None:
+    loss = losses()
+    loss[300:] = np.inf
+    line = {"event": "EXPERIMENT_FAILURE", "step": 300, "reason": "NAN_LOSS"}
+    found = diagnose(Run("run", {}, run_of(loss), [line])).findings
+    assert [finding.name for finding in found] == ["DEAD"]
+
+
 def test_a_run_without_records_is_not_called_healthy() -> None:
     found = diagnose(run_of([]))
     assert not found.healthy

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
 from rmetric.records import Observations, Run
 from studies.findings.__main__ import main
@@ -50,6 +51,12 @@ def test_the_sample_s_failures_are_found_and_its_twin_is_healthy() -> None:
     there = problems(runs, answers)
     assert there["found"][there["outcome"] == "failed"].all()
     assert [answer.said for labelled, answer in zip(runs, answers, strict=True) if labelled.healthy] == [()]
+
+
+def test_a_failure_that_the_log_states_is_no_detection() -> None:
+    failure = {"event": "EXPERIMENT_FAILURE", "step": 599, "reason": "WORKER_LOST"}
+    run = Run("run", {}, RUN.observations, [failure])
+    assert [finding.name for finding in diagnose(run).findings] == ["FAILED"] and ours(run).said == ()
 
 
 def test_another_tool_is_judged_by_its_csv(tmp_path: Path) -> None:

@@ -166,6 +166,17 @@ def test_a_finished_run_is_not_silent(watch: Begin, tmp_path: Path) -> None:
     assert "run: warning: SILENT" not in watched.output
 
 
+def test_a_failure_that_the_log_states_is_told(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    records = "".join(f'{{"event": "METRICS", "step": {step}, "training_loss": 2.0}}\n' for step in range(10))
+    log.write_text('{"event": "EXPERIMENT_START", "config": {}}\n' + records)
+    watched = watch(str(log))
+    append(log, '{"event": "EXPERIMENT_FAILURE", "step": 9, "reason": "WORKER_LOST"}\n')
+    watched.wait_for("run: note: ENDED at step 9")
+    assert "run: error: FAILED at step 9: the log says that the run failed: WORKER_LOST" in watched.output
+    watched.end()
+
+
 def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     watched = watch(str(tmp_path / "a.txt"))
