@@ -236,6 +236,15 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     falling = 3.0 * np.exp(-np.arange(RECORDS) / 200.0)
     leapt = np.where(np.arange(RECORDS) < RECORDS // 2, falling, 20.0 * falling)  # it breaks, and falls again
     assert "OVERFITS" not in names(overfitting(leapt))
+    shifted = np.where(np.arange(RECORDS) < 210, falling, falling + 3.0 * 0.9 ** (np.arange(RECORDS) - 210.0))
+    assert "OVERFITS" not in names(overfitting(shifted))  # it breaks as the validation loss does, and is forgotten
+
+
+def test_a_run_whose_first_losses_alone_are_huge_does_not_overfit() -> None:
+    steps = np.arange(48, 1441, 48)
+    training = np.append([1285.181, 1.6731, 1.6896, 1.6921, 1.6993, 1.703], np.linspace(1.7055, 1.7032, 24))
+    held_out = np.append([1.681, 1.6435, 1.6448, 1.6607, 1.6699, 1.6745], np.linspace(1.6768, 1.6792, 24))
+    assert "OVERFITS" not in names(Observations(steps, {"training_loss": training, "validation_loss": held_out}))
 
 
 def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:

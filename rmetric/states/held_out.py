@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmetric.records import Observations
 from rmetric.states.series import Floats, Series, evaluations, falls, finite, noise, since_planned
@@ -18,6 +19,10 @@ FALLING = 0.05
 FLOOR = 0.01
 """Share of the fall of the validation loss to its lowest value below which a rise is none."""
 MOST_BLOCKS = 50
+LEAST_FIRST = 3
+"""Training losses at least that tell where they stood at an evaluation."""
+LEAST_BEFORE, LEAP = 20, 2.0
+"""Training losses before a leap, of which the highest lies so many times less far above their median."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +56,40 @@ class HeldOut:
         return falls(training.blocks(MOST_BLOCKS).values) if len(training) else 1.0
 
     def training_ends_higher(self, since: int) -> bool:
-        """Whether the last quarter of the training losses from a step on lies above as many losses before it."""
+        """Whether the last quarter of the training losses from a step on lies above where they stood by then.
+
+        That is the lower of two medians: of as many losses before the step, which may hold the first, huge ones of a
+        run; and of those from it to the next evaluation.
+        """
         at = self._at(since)
         last = -(-(len(self.loss) - at) // 4)
-        before, now = self.loss.values[max(at - last, 0) : at], self.loss.values[len(self.loss) - last :]
-        return bool(len(before) and len(now) and np.median(now) > np.median(before))
+        first = max(at + LEAST_FIRST, self._at(self._evaluated_after(since)))
+        now = self.loss.values[len(self.loss) - last :]
+        stood = [part for part in (self.loss.values[max(at - last, 0) : at], self.loss.values[at:first]) if len(part)]
+        return bool(len(now) and np.median(now) > min(map(np.median, stood)))
+
+    @property
+    def leaps_with_training(self) -> bool:
+        """Whether the training loss leaps between the last evaluation near the lowest one and the next.
+
+        A leap ends more than twice as far above the median of as many losses before it (20 at least) as their highest.
+        """
+        steps: NDArray[np.int64] = self.evaluations.steps
+        values: Floats = self.evaluations.values
+        low = int(np.flatnonzero(values <= values[self.lowest] + self.least_rise)[-1])
+        begin, end = (self._at(int(step) + 1) for step in (steps[low], self._evaluated_after(int(steps[low]))))
+        losses: Floats = self.loss.values
+        leap = losses[begin:end]
+        before = losses[max(begin - max(len(leap), LEAST_BEFORE), 0) : begin]
+        if not (len(leap) and len(before)):
+            return False
+        level = float(np.median(before))
+        return bool(leap.max() - level > LEAP * (before.max() - level))
+
+    def _evaluated_after(self, step: int) -> int:
+        """Step of the next evaluation, or of the last one."""
+        steps: NDArray[np.int64] = self.evaluations.steps
+        return int(steps[min(int(np.searchsorted(steps, step, side="right")), len(steps) - 1)])
 
     def _at(self, step: int) -> int:
         return int(np.searchsorted(self.loss.steps, step))

@@ -18,9 +18,10 @@ LEAST_AFTER = 4
 def overfits(observations: Observations) -> Evidence | None:
     """Score: −log10 of the p-value (Mann, Kendall) of a rise of the validation loss since its lowest value.
 
-    0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it, or the
-    training loss does not fall over the same steps, or has leapt before it fell. What was before a change that somebody
-    has announced is no lowest value.
+    0 where the rise is not significant, or below the noise of an evaluation or 1 % of the fall before it; where the
+    training loss does not fall over the same steps, or ends no lower than it stood at the lowest validation loss; where
+    it leaps as the validation loss begins to rise: labels or data have changed, however far it falls again. What was
+    before a change that somebody has announced is no lowest value.
     """
     held_out = HeldOut.of(observations)
     if held_out is None:
@@ -30,7 +31,7 @@ def overfits(observations: Observations) -> Evidence | None:
     p_training = held_out.training_falls(since)
     p = rises(after) if len(after) >= LEAST_AFTER else 1.0
     falling = p_training <= FALLING and not held_out.training_ends_higher(since)
-    is_one = falling and p <= SIGNIFICANT and rise > held_out.least_rise
+    is_one = falling and p <= SIGNIFICANT and rise > held_out.least_rise and not held_out.leaps_with_training
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
         since=since,
