@@ -11,6 +11,7 @@ from rmetric.states.dead import LEAST_RECORDS as DEAD_RECORDS
 from rmetric.states.gradient_grows import LEAST_RECORDS as GRADIENT_RECORDS
 from rmetric.states.held_out import LEAST_EVALUATIONS
 from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
+from rmetric.states.series import finite, since_planned
 from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
 from rmetric.states.worse_validation import LEAST_EVALUATIONS as STEP_EVALUATIONS
 
@@ -35,6 +36,8 @@ NEEDS = {
     "WORSE_VALIDATION": f"{STEP_EVALUATIONS} validation losses beside the training loss",
 }
 """State → what it takes to tell."""
+OF_POSITIVE_LOSSES = ("NEVER_LEARNS", "WORSE_LEVEL")
+"""States of which nothing is known where a training loss is 0 or below."""
 ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
 """States that are looked for anew where a change was announced."""
 
@@ -64,6 +67,18 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
         missing[OF_AN_AGENT] = "an agent's rewards say how it does; they are evidence only where these fall"
     known = evidence_of(history)
     since = " since the last change that was announced" if history.has("planned_changes") else ""
+    least = {name: _lowest_loss(since_planned(history) if name in ANEW else history) for name in OF_POSITIVE_LOSSES}
     return missing | {
-        name: f"needs {NEEDS[name]}{since if name in ANEW else ''}" for name in RECOGNISERS if name not in known
+        name: f"needs {NEEDS[name]}{since if name in ANEW else ''}{least.get(name, '')}"
+        for name in RECOGNISERS
+        if name not in known
     }
+
+
+def _lowest_loss(history: Observations) -> str:
+    """Where the training loss is not above 0; nothing where it is, throughout."""
+    loss = finite(history, "training_loss")
+    if not len(loss) or loss.values.min() > 0.0:
+        return ""
+    lowest = int(loss.values.argmin())
+    return f"; it is {loss.values[lowest]:.4g} at step {loss.steps[lowest]:,}"

@@ -202,6 +202,11 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
         "needs 100 records of a training loss that is above 0 throughout, no mere noise, not from late in a run"
     )
     assert "WORSE_LEVEL" not in missing
+    loss = losses()
+    loss[305] = 0.0
+    missing = diagnose(run_of(loss)).not_judged
+    assert missing["NEVER_LEARNS"].endswith("not from late in a run; it is 0 at step 305")
+    assert missing["WORSE_LEVEL"].endswith("above 0 throughout; it is 0 at step 305")
 
 
 def test_every_kind_has_causes_and_advice() -> None:
