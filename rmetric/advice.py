@@ -20,10 +20,10 @@ def setting_in_words(setting: object, before: object, now: object) -> str:
     """A setting that has changed, for people.
 
     >>> setting_in_words("weight_decay", 0.01, 10.0)
-    'weight_decay was 0.01 and is 10'
+    'weight_decay changed from 0.01 to 10'
     """
     values = (f"{value:g}" if isinstance(value, float) else value for value in (before, now))
-    return "{} was {} and is {}".format(setting, *values)
+    return "{} changed from {} to {}".format(setting, *values)
 
 
 RATE_OF_0 = "a learning rate of 0 at the end of a schedule"

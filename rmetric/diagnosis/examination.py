@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rmetric.advice import setting_in_words
 from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
+from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, step_of
 from rmetric.robust.context import APART, Announcements
@@ -21,6 +24,8 @@ from rmetric.verdict import CALL_ORDER, REMARKS
 NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
+OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
+"""Kinds of event in which a learning rate that rose is named, and how many times it has to be as high."""
 NOT_FINITE = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
@@ -159,6 +164,8 @@ class Examination:
         event.detail = ", ".join(told for step, told in self._changes if event.step <= step <= last)
         within = [name for (step, _), name in self._changes.items() if event.step <= step <= event.until]
         event.settings = tuple(dict.fromkeys(within))
+        if event.kind in OF_A_RATE and "learning_rate" not in event.settings:
+            event.detail = ", ".join(filter(None, (event.detail, _risen_rate(event, history))))
         event.kept = any(self._is_kept(name, history) for name in event.settings)
 
     def _is_kept(self, setting: str, history: Observations) -> bool:
@@ -196,6 +203,16 @@ class Examination:
         if self._first_step is None or self._last_step is None or self._seeker.records < 2:
             return 1.0
         return (self._last_step - self._first_step) / (self._seeker.records - 1)
+
+
+def _risen_rate(event: Event, history: Observations) -> str:
+    """What the records say of a learning rate that has risen from before an event to its last alert; else nothing."""
+    rates = finite(history, "learning_rate")
+    begin, end = np.searchsorted(rates.steps, (event.step, event.until), side="right")
+    recent = rates.values[max(begin - REARM_STEPS, 0) : end]
+    if not len(recent) or not 0.0 < MANYFOLD * recent[0] <= recent.max():
+        return ""
+    return f"the learning rate rose from {recent[0]:.3g} to {recent.max():.3g}"
 
 
 def _are_fit(*values: Any) -> bool:

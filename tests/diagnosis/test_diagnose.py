@@ -321,7 +321,7 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     ]
     (finding,) = diagnose(Run("run", {}, run, lines)).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 200)
-    told = "a setting changed abruptly at step 200: weight_decay was 0.01 and is 10"
+    told = "a setting changed abruptly at step 200: weight_decay changed from 0.01 to 10"
     assert finding.sentence == f"{told}, and the log does not say that it was taken back"
     assert finding.severity == "warning" and finding.until == 299
     back = {"event": "SETTING_CHANGED", "step": 220, "setting": "weight_decay", "before": 10.0, "now": 0.01}
@@ -344,7 +344,17 @@ def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whethe
     line = {"event": "SETTING_CHANGED", "step": 206, "setting": "learning_rate", "before": 0.001, "now": 0.03}
     found = diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings
     assert [(finding.name, finding.severity) for finding in found] == [("GRADIENT_RISE", severity)]
-    assert "; meanwhile learning_rate was 0.001 and is 0.03" in found[0].sentence
+    assert "; meanwhile learning_rate changed from 0.001 to 0.03" in found[0].sentence
+
+
+@pytest.mark.parametrize(("times", "told"), [(1.05, True), (1.0, False)])
+def test_a_learning_rate_that_rose_before_a_rise_is_named(times: float, told: bool) -> None:
+    norm, rates = norms(), 0.001 * times ** np.maximum(np.arange(400) - 160.0, 0.0)
+    norm[200:] *= 30.0
+    columns = {"training_loss": losses(), "grad_norm": norm, "learning_rate": rates}
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    assert finding.name == "GRADIENT_RISE"
+    assert ("; meanwhile the learning rate rose from 0.001 to " in finding.sentence) == told
 
 
 @pytest.mark.parametrize(

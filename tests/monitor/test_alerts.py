@@ -129,7 +129,7 @@ def test_causes_of_a_change_are_those_of_what_has_changed(
     detector = numerics()
     monkeypatch.setattr(type(detector), "cause", "settings_changed")
     finding = finding_of(detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")])
-    assert finding.seen == [f"{setting} was a and is b"]
+    assert finding.seen == [f"{setting} changed from a to b"]
     assert cause in finding.advice and of_others not in finding.advice
     assert finding.advice.endswith("if the change is meant, nothing has to be done.")
 

@@ -216,14 +216,14 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
             monitor.step(loss)
             optimizer.step()
     assert [(alert.step, alert.cause) for alert in alerts] == [(40, "setting_changed")]
-    assert f"{MODES} was 0 and is 5" in alerts[0].message and "evaluation mode" in alerts[0].message
+    assert f"{MODES} changed from 0 to 5" in alerts[0].message and "evaluation mode" in alerts[0].message
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     changed = [line for line in lines if line["event"] == "SETTING_CHANGED"]
     assert changed == [{"event": "SETTING_CHANGED", "step": 40, "setting": MODES, "before": "0", "now": "5"}]
     assert [line["step"] for line in lines if line.get("settings_changed")] == [40]
     (finding,) = diagnose(log).findings
     assert (finding.name, finding.step) == ("SETTING_CHANGED", 40)
-    assert finding.severity == "warning" and f"at step 40: {MODES} was 0 and is 5" in finding.sentence
+    assert finding.severity == "warning" and f"at step 40: {MODES} changed from 0 to 5" in finding.sentence
 
 
 def test_a_mode_that_is_set_right_again_stands_in_the_log_and_the_finding_has_passed(tmp_path: Path) -> None:
