@@ -237,7 +237,7 @@ def advice_on_settings(settings: Sequence[str]) -> Advice:
 
 def advice_on_failure(reason: str) -> Advice:
     """What a failure that the log states may come from."""
-    return ADVICE["NOT_FINITE" if reason == "NAN_LOSS" else "FAILED"]
+    return ADVICE[{"NAN_LOSS": "NOT_FINITE", "DIVERGED": "LOSS_RISE"}.get(reason, "FAILED")]
 
 
 KINDS_OF_MEASUREMENTS: Mapping[str, str] = {
