@@ -26,7 +26,7 @@ SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
 OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
 """Kinds of event in which a learning rate that rose is named, and how many times it has to be as high."""
-NOT_FINITE = frozenset({"NOT_FINITE", "DEAD"})
+OF_NAN_LOSS = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
 """Characters of a text that is told, changes of settings that are remembered, and changes that were announced: memory
@@ -181,7 +181,7 @@ class Examination:
         if self._failure is None:
             return []
         step, reason = step_of(self._failure), self._failure.get("reason")
-        broken = any(finding.name in NOT_FINITE and finding.severity == "error" for finding in found)
+        broken = any(finding.name in OF_NAN_LOSS and finding.severity == "error" for finding in found)
         if reason == "NAN_LOSS" and broken:
             return []
         last = step if step is not None else self._last_step or 0

@@ -207,8 +207,8 @@ class TrainingMonitor:
         detector_set = DetectorSet(detectors, vocabulary)
         with closed_on_error() as made:
             # The phases of one process are compared with nobody's: only a watch for hangs asks for them.
-            own_s = (own_clock() if clock is None else clock) if several else time.perf_counter
-            phases = made(PhaseClock(model, optimizer, own_s) if several or hang else None)
+            own_time = (own_clock() if clock is None else clock) if several else time.perf_counter
+            phases = made(PhaseClock(model, optimizer, own_time) if several or hang else None)
             make = PartsFor(model, optimizer, scaler, vocabulary, self._processes, phases, self._interval, log)
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)

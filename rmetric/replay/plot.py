@@ -190,8 +190,7 @@ def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
     highest = max(sum(replay.weights), replay.threshold)
     ax.set_ylim(-0.04 * highest, 1.06 * highest)
     weights = ", ".join(f"{weight:g}" for weight in replay.weights)
-    whose = {"paper": "R-Metric (paper)"}.get(replay.preset, f"R-Metric ({replay.preset})")
-    title = f"{whose}: weights of λ, σ², ΔL {weights}; its alert episodes: {replay.episodes:,}"
+    title = f"R-Metric ({replay.preset}): weights of λ, σ², ΔL {weights}; its alert episodes: {replay.episodes:,}"
     ax.set_title(title, fontsize=7, loc="right", pad=2)
     _name_panel(ax, "R")
     return handles

@@ -36,11 +36,11 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     """Watches a Lightning Trainer: ``Trainer(..., callbacks=[RMetricLightning(log="run.jsonl")])``.
 
     Gradients are seen unscaled and unclipped, with every micro-batch of ``accumulate_grad_batches``. A ``reward`` that
-    the module logs (``self.log("reward", ...)``) is that of the next record. Lightning's
-    checkpoints carry the monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every
-    ``log_every_n_steps``, and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With
-    several optimizers the first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the
-    checkpoints of ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule and data go on.
+    the module logs (``self.log("reward", ...)``) is that of the next record. Lightning's checkpoints carry the
+    monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every ``log_every_n_steps``,
+    and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With several optimizers the
+    first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the checkpoints of
+    ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule and data go on.
     A Trainer takes one of them: of two, Lightning says so (``RuntimeError``) when the Trainer is made.
 
     Parameters
@@ -168,12 +168,13 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         loss = trainer.callback_metrics.get(self._validation_key)
         if loss is not None:
             self.monitor.validation(loss)
-        elif not self._told_names:
-            names = {name: name.casefold() for name in trainer.callback_metrics}
-            others = [name for name, plain in names.items() if "val" in plain and "acc" not in plain]
-            self._told_names = bool(others)
-            if others:
-                tell_other_names(type(self), others, self._validation_key)
+            return
+        others = [
+            name for name in trainer.callback_metrics if "val" in name.casefold() and "acc" not in name.casefold()
+        ]
+        if others and not self._told_names:
+            self._told_names = True
+            tell_other_names(type(self), others, self._validation_key)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the log."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 import rmetric
+from studies.loops.critic import Critic, mlp
 
 PENDULUMS, WARM_UP, EPISODE, SIZE, BATCH = 8, 200, 100, 20_000, 128
 
@@ -36,24 +36,10 @@ class Pendulums:
         return reward
 
 
-def mlp(i, o):
-    return nn.Sequential(nn.Linear(i, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, o))
-
-
-class Critic(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = mlp(4, 1), mlp(4, 1)
-
-    def forward(self, s, u):
-        x = torch.cat([s, u], 1)
-        return self.a(x).squeeze(1), self.b(x).squeeze(1)
-
-
 def train(steps: int, seed: int, **watch: Any) -> None:
     torch.manual_seed(seed)
     rng = np.random.RandomState(seed)
-    actor, critic = mlp(3, 1), Critic()
+    actor, critic = mlp(3, 1), Critic(4)
     slow_actor, slow_critic = copy.deepcopy(actor), copy.deepcopy(critic)
     opt_c = torch.optim.Adam(critic.parameters(), lr=1e-3)
     opt_a = torch.optim.Adam(actor.parameters(), lr=1e-3)

@@ -11,12 +11,9 @@ import torch
 from torch import nn
 
 import rmetric
+from studies.loops.critic import Critic, mlp
 
 POINTS, WARM_UP, EPISODE, BATCH = 8, 100, 25, 128
-
-
-def mlp(i, o):
-    return nn.Sequential(nn.Linear(i, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, o))
 
 
 class Actor(nn.Module):
@@ -32,16 +29,6 @@ class Actor(nn.Module):
         return u, (dist.log_prob(x) - torch.log(1 - u * u + 1e-6)).sum(1)
 
 
-class Critic(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = mlp(6, 1), mlp(6, 1)
-
-    def forward(self, s, u):
-        x = torch.cat([s, u], 1)
-        return self.a(x).squeeze(1), self.b(x).squeeze(1)
-
-
 def move(state, action):
     new = state.copy()
     new[:, :2] = np.clip(state[:, :2] + 0.2 * action, -1.5, 1.5)
@@ -55,7 +42,7 @@ def train(steps: int, seed: int, **watch: Any) -> None:
     def fresh():
         return rng.uniform(-1, 1, (POINTS, 4)).astype(np.float32)
 
-    actor, critic = Actor(), Critic()
+    actor, critic = Actor(), Critic(6)
     slow = copy.deepcopy(critic)
     log_heat = torch.tensor(-1.6, requires_grad=True)
     opt_a = torch.optim.Adam(actor.parameters(), lr=6e-4)
