@@ -22,6 +22,7 @@ REMARKS = {
     "other optimizer": "the optimizer that was watched updates no parameter of the model",
     "optimizer replaced": "the optimizer that was watched made no updates any more",
     "no gradients": "no gradient was there to be watched",
+    "rate of 0": "the learning rate was 0 in its first steps",
 }
 """What such an event may have as ``wrong`` that is no reason not to judge the run → words of the verdict."""
 

@@ -65,7 +65,8 @@ def usable_loss(loss: Any) -> Tensor | None:
         tensor = torch.as_tensor(loss)
     except (TypeError, ValueError, RuntimeError):
         return None
-    return tensor if tensor.numel() == 1 and not tensor.is_complex() else None
+    readable = tensor.layout is torch.strided and not (tensor.is_complex() or tensor.is_quantized or tensor.is_meta)
+    return tensor if readable and tensor.numel() == 1 else None
 
 
 def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, scaler: Any, clock: Any) -> None:

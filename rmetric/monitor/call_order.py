@@ -62,6 +62,8 @@ WORDS = {
     "no gradients": f"no parameter had a gradient in {STEPS} calls of monitor.step(loss): an optimizer that steps "
     "inside backward() uses them up; gradient norm, σ² and gradients that are not finite are not watched, loss and "
     "updates are",
+    "rate of 0": f"the learning rate was 0 in the first {STEPS} steps, and no parameter has changed: nothing is "
+    "learned; compare the schedule with the planned number of steps",
     "no loss": "monitor.step(loss), monitor.validation(loss) and monitor.reward(reward) take one real number, a float "
     "or a tensor with one entry (of a complex loss, loss.real); the value is ignored; where it was that of a step, "
     "it is not scored and no repair is made",
@@ -117,6 +119,7 @@ class CallOrder:
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
+        self._rests = True  # as far as records say
         self._of_updates = UpdateHook(self._after_update)
         self._handles: list[Any] = [
             optimizer.register_step_pre_hook(UpdateHook(self._before_update)),
@@ -157,10 +160,13 @@ class CallOrder:
             self.tell("no update")
         if self._calls == STEPS and not self._had_gradients and not self._told:
             self.tell("no gradients")
+        if self._calls == STEPS and self._norms and self._rests:
+            self.tell("rate of 0")
 
     @ends_alone
     def record(self, observation: Observation) -> None:
         """Look at the numbers of a step."""
+        self._rests &= observation["learning_rate"] == 0.0 and not observation["update_rms"] > 0.0
         self._norms.append((observation["grad_norm"], f"{observation['training_loss']:.3g}"))
         largest = max(norm for norm, _ in self._norms)
         losses = {loss for norm, loss in self._norms if norm > 0.0 and norm >= largest * (1.0 - ALIKE)}

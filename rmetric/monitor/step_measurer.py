@@ -192,8 +192,6 @@ class StepMeasurer:
             **self._targets.measure(),
             **self._statistics.measure(),
         }
-        rates = [float(rate) for group in self._optimizer.param_groups if (rate := group.get("lr")) is not None]
-        rate = max(rates, default=math.nan)  # a group may rest, at 0; an optimizer may have no rate at all
         groups, self._groups = self._groups, len(self._optimizer.param_groups)
         transfer = DeviceTransfer(
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
@@ -204,7 +202,7 @@ class StepMeasurer:
         pending = PendingStep(
             step,
             transfer,
-            learning_rate=rate,
+            learning_rate=_learning_rate(self._optimizer),
             step_time_s=step_time_s,
             dispersion_source=computation.dispersion_source,
             validation=validation,
@@ -299,3 +297,12 @@ class StepMeasurer:
         # The parts were measured before the gradients were unscaled; get_scale() would wait for the device.
         scale = self._scaler._get_scale_async() if self._scaler is not None else None
         return parts if scale is None else parts / scale.to(parts.device), self.dispersion.name
+
+
+def _learning_rate(optimizer: torch.optim.Optimizer) -> float:
+    """The largest of its groups, since one may rest, at 0; NaN: there is none, or it is no number."""
+    rates = []
+    for group in optimizer.param_groups:
+        with suppress(KeyError, TypeError, ValueError):
+            rates.append(float(group["lr"]))
+    return max(rates, default=math.nan)

@@ -161,11 +161,12 @@ def test_a_config_that_cannot_say_its_vocabulary_says_none() -> None:
         assert monitor.enabled
 
 
-def test_an_optimizer_without_a_learning_rate_is_watched() -> None:
+@pytest.mark.parametrize("rate", [None, "auto", lambda step: 0.1, [0.1, 0.2], torch.ones(2)], ids=str)
+def test_an_optimizer_whose_learning_rate_is_no_number_is_watched(rate: Any) -> None:
     model, optimizer = small_training()
-    for group in optimizer.param_groups:
-        group["rate"] = group["lr"]
-        group["lr"] = None
+    optimizer.register_step_pre_hook(lambda *_: optimizer.param_groups[0].update(lr=0.01))
+    optimizer.register_step_post_hook(lambda *_: optimizer.param_groups[0].update(lr=rate))
+    optimizer.param_groups[0]["lr"] = rate
     with TrainingMonitor(model, optimizer, hardware=False, sync=True) as monitor:
         for step in range(3):
             optimizer.zero_grad()

@@ -287,6 +287,25 @@ def test_where_updates_use_up_the_gradients_it_is_said_that_none_are_watched(
     assert replay.own.sentence.endswith("; no gradient was there to be watched")
 
 
+@pytest.mark.parametrize("resting", [STEPS, 10])
+def test_a_learning_rate_of_0_from_the_first_step_on_is_told(
+    resting: int, tmp_path: Path, heard: Callable[[], list[str]]
+) -> None:
+    training = Training(detectors=[], log=tmp_path / "run.jsonl")
+    for step, loss in enumerate(training.losses()):
+        training.optimizer.param_groups[0]["lr"] = 0.0 if step < resting else 0.01
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        training.optimizer.step()
+    training.monitor.close()
+    rests = resting == STEPS
+    assert ["the learning rate was 0 in the first 64 steps" in message for message in heard()] == [True] * rests
+    replay = replay_log(tmp_path / "run.jsonl")
+    assert replay.own is not None and replay.own.in_order
+    assert replay.own.sentence.endswith("; the learning rate was 0 in its first steps") == rests
+
+
 def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
     training = Training()
     training.monitor.close()
@@ -296,7 +315,10 @@ def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
     assert "called after monitor.close()" in message
 
 
-@pytest.mark.parametrize("wrong", [None, "loss", torch.ones(3), (1.0, 2.0), 1j, torch.tensor(1 + 1j)])
+WRONG = [None, "loss", torch.ones(3), (1.0, 2.0), 1j, torch.tensor(1 + 1j), torch.ones(1).to_sparse()]
+
+
+@pytest.mark.parametrize("wrong", [*WRONG, torch.ones((), device="meta")], ids=str)
 def test_what_is_no_loss_is_told_once_and_training_is_watched_all_the_same(
     wrong: Any, heard: Callable[[], list[str]]
 ) -> None:
