@@ -46,6 +46,8 @@ class ModelParameters:
         self._places: dict[str, int] = {}
         self._frozen: dict[str, nn.Parameter] = {}
         self._walk()
+        self.requiring = self._required()
+        """Of each of :attr:`tensors`, whether it is there and requires a gradient, as of the last look."""
         self._sharded = any(hasattr(tensor, "device_mesh") for tensor in self.tensors)
 
     @property
@@ -58,11 +60,6 @@ class ModelParameters:
         """Those of :attr:`tensors` that the model has now."""
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
-    @property
-    def requiring(self) -> list[bool]:
-        """Of each of :attr:`tensors`, whether it is there and requires a gradient now."""
-        return [tensor.requires_grad for tensor in self.tensors]
-
     def refresh(self) -> None:
         """Take in what has come or gone since the last call; call it when the gradients of a step are there."""
         if not self._sharded and list(map(id, chain.from_iterable(self._tables))) != self._identities:
@@ -70,6 +67,10 @@ class ModelParameters:
         thawed = [name for name, tensor in self._frozen.items() if tensor.grad is not None]
         for name in thawed:
             self._put(name, self._frozen.pop(name))
+        self.requiring = self._required()
+
+    def _required(self) -> list[bool]:
+        return [tensor.requires_grad for tensor in self.tensors]
 
     def _walk(self) -> None:
         """List the model's parameters anew, and what tells whether it has others."""
@@ -109,4 +110,5 @@ class ModelParameters:
         self.tensors[:] = [found.get(name, ABSENT) for name in self.names]
         self._places = {name: place for place, name in enumerate(self.names)}
         self._frozen = {name: tensor for name, tensor in self._frozen.items() if name not in self._places}
+        self.requiring = self._required()
         self.version += 1

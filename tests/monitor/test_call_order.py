@@ -318,7 +318,7 @@ def test_use_after_close_is_told_once(heard: Callable[[], list[str]]) -> None:
 WRONG = [None, "loss", torch.ones(3), (1.0, 2.0), 1j, torch.tensor(1 + 1j), torch.ones(1).to_sparse()]
 
 
-@pytest.mark.parametrize("wrong", [*WRONG, torch.ones((), device="meta")], ids=str)
+@pytest.mark.parametrize("wrong", [*WRONG, torch.ones((), device="meta")])
 def test_what_is_no_loss_is_told_once_and_training_is_watched_all_the_same(
     wrong: Any, heard: Callable[[], list[str]]
 ) -> None:

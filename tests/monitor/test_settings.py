@@ -15,6 +15,14 @@ from rmetric.monitor.settings import KEPT, MODES, Change, KeptSettings
 from tests.monitor.common import small_loss
 
 
+class InEachStep(KeptSettings):
+    """Measured as a monitor does: it looks at the gradients, and so at which parameters are trained, before."""
+
+    def measure(self) -> list[Change]:
+        self._parameters.refresh()
+        return super().measure()
+
+
 def made(groups: int = 1, **settings: Any) -> tuple[nn.Sequential, torch.optim.Optimizer, KeptSettings]:
     """A model with dropout and batch norm, an optimizer of so many groups, and what is watched of them."""
     torch.manual_seed(0)
@@ -22,7 +30,7 @@ def made(groups: int = 1, **settings: Any) -> tuple[nn.Sequential, torch.optim.O
     tensors = list(model.parameters())
     parts = [{"params": tensors[:1]}, {"params": tensors[1:]}] if groups == 2 else tensors
     optimizer = torch.optim.AdamW(parts, lr=1e-3, **{"weight_decay": 0.01, **settings})
-    return model, optimizer, KeptSettings(optimizer, model, ModelParameters(model))
+    return model, optimizer, InEachStep(optimizer, model, ModelParameters(model))
 
 
 def keep(watched: KeptSettings, times: int = KEPT) -> None:
