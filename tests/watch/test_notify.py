@@ -13,7 +13,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.watch import News
 from rmetric.watch.notify import Command, Gate, Outbox, Webhook
-from rmetric.watch.notify.outbox import RefusedError
+from rmetric.watch.notify.outbox import Message, RefusedError, TryAgainError
 from rmetric.watch.watched_run import Silence
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
@@ -168,6 +168,25 @@ def test_the_queue_is_bounded_and_the_oldest_are_given_up(serve: Serve) -> None:
     outbox.close(grace_s=0.0)
     assert (outbox.delivered, outbox.given_up) == (0, 11)
     assert complaints == ["webhook at 127.0.0.1: too many messages wait; the oldest are given up"]
+
+
+def test_each_message_counts_once_when_the_end_interrupts_a_wait() -> None:
+    class Failing:
+        name = "failing"
+        attempts = 0
+
+        def deliver(self, message: Message) -> None:
+            self.attempts += 1
+            raise TryAgainError("no")
+
+    channel = Failing()
+    outbox = Outbox(channel, lambda _: None, first_wait_s=60.0)
+    outbox.put(news(step=1).to_dict())
+    eventually(lambda: channel.attempts, "the first attempt")
+    outbox.put(news(step=2).to_dict())
+    outbox.close(grace_s=0.0)
+    outbox._thread.join(5.0)
+    assert (outbox.delivered, outbox.given_up, channel.attempts) == (0, 2, 2)
 
 
 @pytest.mark.parametrize("line", ["no-such-program -x", ""])

@@ -13,6 +13,7 @@ from tenacity import (
     retry_if_exception_type,
     sleep_using_event,
     stop_after_attempt,
+    stop_when_event_set,
     wait_exponential,
     wait_random,
 )
@@ -65,14 +66,13 @@ class Outbox:
         self.channel = channel
         self.delivered = 0
         """Messages that arrived."""
-        self.given_up = 0
-        """Messages that did not, those that still wait at the end included."""
+        self._taken = self._lost = 0
         self._complain = complain
         self._closing = threading.Event()
         self._waiting: queue.Queue[Message | None] = queue.Queue(capacity + 1)
         self._capacity = capacity
         self._retrying = Retrying(
-            stop=stop_after_attempt(attempts),
+            stop=stop_after_attempt(attempts) | stop_when_event_set(self._closing),
             wait=wait_exponential(first_wait_s, max=LONGEST_WAIT_S) + wait_random(0.0, first_wait_s / 2),
             retry=retry_if_exception_type(TryAgainError),
             sleep=sleep_using_event(self._closing),
@@ -80,8 +80,14 @@ class Outbox:
         self._thread = threading.Thread(target=self._work, name=channel.name, daemon=True)
         self._thread.start()
 
+    @property
+    def given_up(self) -> int:
+        """Messages that did not arrive; from the end on those that still waited, or were under way, among them."""
+        return self._taken - self.delivered if self._closing.is_set() else self._lost
+
     def put(self, message: Message) -> None:
         """Hand over a message; returns at once."""
+        self._taken += 1
         while self._waiting.qsize() >= self._capacity:
             self._drop_oldest()
         self._waiting.put_nowait(message)
@@ -91,17 +97,16 @@ class Outbox:
             self._waiting.get_nowait()
         except queue.Empty:
             return
-        self.given_up += 1
-        if self.given_up == 1:
+        self._lost += 1
+        if self._lost == 1:
             self._complain(f"{self.channel.name}: too many messages wait; the oldest are given up")
 
     def close(self, grace_s: float = GRACE_S) -> None:
-        """Give what is under way a few seconds, then leave it."""
+        """Give what is under way a few seconds, then leave it: a message that waits to be tried again is tried once."""
         self._waiting.put_nowait(None)
         self._thread.join(grace_s)
         if self._thread.is_alive():
             self._closing.set()
-            self.given_up += 1 + sum(message is not None for message in list(self._waiting.queue))
 
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
@@ -118,6 +123,6 @@ class Outbox:
                 self._give_up(type(error).__name__)
 
     def _give_up(self, why: str) -> None:
-        self.given_up += 1
+        self._lost += 1
         if not self._closing.is_set():
             self._complain(f"{self.channel.name}: a message was not delivered ({why})")
