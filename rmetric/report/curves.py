@@ -36,8 +36,10 @@ class Curve:
     def __init__(self) -> None:
         self.records = 0
         """Values that were measured, those that are not finite included."""
+        self.broken = 0
+        """Those that are not finite."""
         self.non_finite: list[int] = []
-        """The first steps at which it was not finite."""
+        """The first steps at which it was not finite, a hundred at most."""
         self.first = math.nan
         """First finite value; NaN if there is none."""
         self.last = math.nan
@@ -48,7 +50,9 @@ class Curve:
         """The next records, each of shape (n,); NaN in ``values``: not measured."""
         self._series.extend(steps, values)
         self.records += int(np.count_nonzero(~np.isnan(values)))
-        self.non_finite += steps[np.isinf(values)][: MOST_NON_FINITE - len(self.non_finite)].tolist()
+        broken = steps[np.isinf(values)]
+        self.broken += len(broken)
+        self.non_finite += broken[: MOST_NON_FINITE - len(self.non_finite)].tolist()
         finite = values[np.isfinite(values)]
         if len(finite):
             self.first = float(finite[0]) if math.isnan(self.first) else self.first

@@ -84,8 +84,7 @@ def numbers_table(runs: Sequence[ReportedRun]) -> Table:
                 if curve := run.curves.get(name):
                     values = curve.values if len(curve.values) else np.array([math.nan])
                     numbers = [curve.first, float(values.min()), float(values.max()), curve.last]
-                    broken = f"{len(curve.non_finite):,}"
-                    shown = [*map(_number, numbers), f"{curve.records:,}", broken]
+                    shown = [*map(_number, numbers), f"{curve.records:,}", f"{curve.broken:,}"]
                     rows.append([title, *([_run(index, run)] if several else []), *shown])
     return Table("numbers", "The curves in numbers", columns, rows)
 

@@ -19,6 +19,7 @@ from rmetric.records import Observations
 from rmetric.report import buckets_for
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.reported import ReportedRun
+from rmetric.report.tables import numbers_table
 
 
 def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
@@ -42,6 +43,16 @@ def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> 
     assert list(curves) == ["training_loss"]
     curve = curves["training_loss"]
     assert (curve.steps.tolist(), curve.non_finite, curve.records) == ([0], [1], 2)
+
+
+def test_all_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    losses = [2.0] * 50 + ["NaN"] * 250
+    log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses)))
+    (run,) = (ReportedRun.of(portions) for portions in portions_of(log))
+    assert run is not None
+    assert len(run.curves["training_loss"].non_finite) == 100
+    assert numbers_table([run]).rows[0][-2:] == ["300", "250"]
 
 
 @pytest.mark.slow
