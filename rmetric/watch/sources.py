@@ -169,7 +169,7 @@ def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:
     """Lines up to the first that is no comment, and those after it."""
     end = 0
     while end < min(len(lines), MOST_HEADER_BYTES):
-        start, end = end, lines.find(b"\n", end) + 1
+        start, end = end, lines.find(b"\n", end) + 1 or len(lines)  # a line that never ends
         if lines[start:end].strip() and not lines[start:end].startswith(b"#"):
             break
     return lines[:end], lines[end:]

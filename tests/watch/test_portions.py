@@ -229,3 +229,11 @@ def test_lines_that_could_not_be_read_are_read_again(tmp_path: Path, monkeypatch
         file.write(b'{"step": 200, "loss": 1.7}\n')
     watched.poll(2.0)
     assert watched.runs[0].diagnosis.records == 201
+
+
+def test_a_table_whose_first_line_never_ends_is_passed_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmetric.watch.sources.PORTION_BYTES", 64)
+    (tmp_path / "run.csv").write_bytes(b"step,loss" + b"".join(b"\r%d,2.5" % step for step in range(100)))
+    watched = WatchedLog(tmp_path / "run.csv", format="csv")
+    watched.poll(0.0)
+    assert watched.runs == []
