@@ -69,7 +69,9 @@ def first_sign(
         if name in LOGARITHMIC:
             own, other = _logarithm(own), _logarithm(other)
         shows[begin:length] |= _differs(own[begin:length], other[begin:length], scales * _noise(other[:begin]))
-    usual = np.nanmedian(twin["step_time_s"][:begin][-TWIN_LENGTH:]) if begin else np.nan
+    times = twin["step_time_s"][:begin][-TWIN_LENGTH:]
+    measured = times[~np.isnan(times)]
+    usual = np.median(measured) if len(measured) else np.nan
     shows |= run["step_time_s"] > STALL_FACTOR * usual
     happened = np.nan_to_num(run["hardware_events"]) + (run["step_time_s"] > SLOW_FACTOR * usual)
     happened[:begin] = 0.0

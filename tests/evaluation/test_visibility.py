@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import Timeline
-from rmetric.evaluation.visibility import visible_from
-from rmetric.records import Run
+from rmetric.evaluation.visibility import first_sign, visible_from
+from rmetric.records import Observations, Run
 from tests.evaluation.builders import build_run
 
 STEPS, ONSET, FAILURE = range(1, 201), 120, 150
@@ -87,6 +88,14 @@ def test_one_incident_may_be_any_machine_s_and_the_second_is_not() -> None:
 
 def test_what_no_machine_does_needs_no_second_sign() -> None:
     assert first(runs(training_loss=(130, 2.5)), incidents=2) == 130
+
+
+def test_logs_without_step_times_are_judged_by_the_rest() -> None:
+    twin = Observations(np.arange(1, 201), {"training_loss": 2.0 + NOISE})
+    loss = np.where(twin.step >= 130, 2.5, twin["training_loss"])
+    truth = Truth("failed", onset=ONSET, failure_step=FAILURE, horizon=200)
+    assert first_sign(Observations(twin.step, {"training_loss": loss}), twin, truth) == 129
+    assert first_sign(twin, twin, truth) is None
 
 
 def test_without_a_twin_nothing_can_be_said() -> None:
