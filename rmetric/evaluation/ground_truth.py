@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.records import FAILURE, Run
+from rmetric.records import FAILURE, Run, step_of, whole_step
 
 Kind = Literal["failed", "recovered", "clean", "censored"]
 TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
@@ -192,13 +192,12 @@ def truth_of(run: Run) -> Truth:
     in the last 50 steps is *censored* whatever the log says of it (:func:`judge_runs` writes no such log, others do).
     """
     terminal, onset = run.terminal, _onset(run)
-    planned = run.config.get("total_training_steps")
-    horizon = int(planned) if isinstance(planned, int | float) and planned > 0 else run.last_step
+    horizon = whole_step(run.config.get("total_training_steps")) or run.last_step
     if terminal is None:
         return Truth("incomplete", onset, None, horizon)
     if terminal["event"] == FAILURE:
-        step = terminal.get("step")
-        failure_step = int(step) if isinstance(step, int | float) else run.last_step
+        step = step_of(terminal)
+        failure_step = run.last_step if step is None else step
         reason = terminal.get("reason")
         if reason == DIVERGED and _undecided(failure_step, horizon):
             return Truth("censored", onset, None, horizon)
@@ -213,5 +212,5 @@ def _onset(run: Run) -> int | None:
     """Step of FAULT_INJECTED, or of the plan in ``config`` if that line is lost and the run got so far."""
     if run.onset is not None or run.is_control:
         return run.onset
-    planned = run.injection.get("trigger_step")
-    return int(planned) if isinstance(planned, int | float) and planned <= run.last_step else None
+    planned = whole_step(run.injection.get("trigger_step"))
+    return planned if planned is not None and planned <= run.last_step else None

@@ -114,3 +114,13 @@ def test_a_lost_injection_line_is_replaced_by_the_plan(make_run):
     assert truth_of(run).onset == 50
     run.config["fault_injection"]["trigger_step"] = 5000
     assert truth_of(run).onset is None
+
+
+@pytest.mark.parametrize("step", [float("inf"), -float("inf"), 1e29, float("nan"), 2.5, True, "200"])
+def test_a_step_that_is_none_is_passed_by(make_run, step):
+    run = make_run(range(10, 201, 10), onset=50, failure=120)
+    run.events = run.events[1:]
+    run.config |= {"total_training_steps": step}
+    run.config["fault_injection"]["trigger_step"] = step
+    run.terminal["step"] = step
+    assert truth_of(run) == Truth("failed", None, 200, 200, run.terminal["reason"])
