@@ -195,7 +195,9 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
     if "\ufffd" in text:
         on_damage(number, "not UTF-8; the bad bytes were replaced")
     try:
-        event = json.loads(text)
+        event = json.loads(text, parse_int=_whole)
+        if "\\ud" in text.casefold():  # half a character, as of a text that was cut
+            event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         on_damage(number, "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF)
         return _UNUSABLE
@@ -205,6 +207,12 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
         if named:
             event["non_finite"] = [*_named_non_finite(event), *named]
     return event
+
+
+def _whole(digits: str) -> int | float:
+    """A whole number of JSON as the parser of strict lines has it: what 64 bits do not hold is a float."""
+    number = int(digits)
+    return number if -(2**63) <= number < 2**64 else float(digits)
 
 
 def _named_non_finite(record: Event) -> list[Any]:

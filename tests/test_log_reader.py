@@ -118,6 +118,14 @@ def test_a_number_beyond_double_precision_is_not_finite(tmp_path: Path, number: 
     assert observations["training_loss"].tolist() == [INF]
 
 
+def test_what_is_no_strict_json_is_read_as_what_strict_json_can_hold(tmp_path: Path) -> None:
+    config = b'{"whole": 1%b, "negative": -%d, "kept": %d, "half": "a\\ud83d", "pair": "\\ud83d\\ude00", "no": NaN}'
+    config %= b"0" * 400, 2**70, 2**64 - 1
+    run = read_run(_write(tmp_path, b'{"event": "EXPERIMENT_START", "config": ' + config + b"}\n", END))
+    assert math.isnan(run.config.pop("no"))
+    assert run.config == {"whole": INF, "negative": -(2.0**70), "kept": 2**64 - 1, "half": "a?", "pair": "\U0001f600"}
+
+
 @pytest.mark.parametrize(
     ("text", "value"),
     [(b'"2.5"', 2.5), (b'"nan"', INF), (b'"-inf"', INF), (b"null", NAN), (b"true", NAN), (b'"x"', NAN), (b"[1]", NAN)],

@@ -314,3 +314,12 @@ def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path) -> None
     assert replay.records == 19
     assert [line for line, _ in damage] == [11]
     assert peak < 6 * MAX_LINE_BYTES
+
+
+def test_a_step_time_beyond_all_numbers_dates_no_event(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    record = '{"event": "METRICS", "step": %d, "training_loss": 2.5, "step_time_s": %s}\n'
+    log.write_text(record % (1, "1" + "0" * 400) + '{"event": "HARDWARE_EVENT", "step": 1}\n' + record % (2, "1.0"))
+    damage: list[str] = []
+    assert replay_log(log, on_damage=lambda line, message: damage.append(message)).records == 2
+    assert damage == ["HARDWARE_EVENT has no usable time_s, nor a step with a known step time; skipped"]
