@@ -180,7 +180,7 @@ def labels_of(run: Run) -> dict[str, Any]:
     """Labels of a run but for ``set`` and ``shared_records``, from its log."""
     truth, twin = truth_of(run), run.config.get("twin")
     return {
-        "run": run.name,
+        "run": run.name.encode("utf-8", "replace").decode(),  # of a file whose name is no UTF-8
         "model": run.model_type,
         "optimizer": _text(run.config.get("optimizer")),
         "seed": _whole(run.config.get("seed")),

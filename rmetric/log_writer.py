@@ -74,7 +74,7 @@ def as_logged(event: Mapping[str, Any]) -> Event:
         if isinstance(value, _FLOATS) and not math.isfinite(value):
             non_finite.append(key)
         else:
-            clean[key] = _strict(value)
+            clean[key] = strict_json(value)
     if non_finite:
         clean["non_finite"] = non_finite
     return clean
@@ -89,7 +89,11 @@ def at_log_precision(value: float | np.floating[Any]) -> float:
     return float(_DECIMAL % value)
 
 
-def _strict(value: Any) -> Any:
+def strict_json(value: Any) -> Any:
+    """A value as strict JSON holds it: floats with 7 significant digits, as text where they are not finite.
+
+    Raises ``TypeError`` for what is no JSON.
+    """
     if isinstance(value, _FLOATS):
         return at_log_precision(value) if math.isfinite(value) else str(value)
     if isinstance(value, _PLAIN):
@@ -97,9 +101,9 @@ def _strict(value: Any) -> Any:
     if isinstance(value, np.integer | np.bool_):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(key): _strict(item) for key, item in value.items()}
+        return {str(key): strict_json(item) for key, item in value.items()}
     if isinstance(value, Sequence | np.ndarray):
-        return [_strict(item) for item in value]
+        return [strict_json(item) for item in value]
     raise TypeError(f"a log cannot hold a {type(value).__name__}: {value!r}")
 
 

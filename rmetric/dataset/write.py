@@ -21,6 +21,7 @@ from rmetric.dataset.sources import index_of
 from rmetric.dataset.stored import StoredRun
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
+from rmetric.log_writer import strict_json
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import START
 
@@ -168,8 +169,11 @@ def _once(stored: StoredRun) -> dict[str, str]:
 
 
 def as_json(value: Any) -> str:
-    """The short text of a value."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    """The short text of a value, in strict JSON: a reader takes no other."""
+    try:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return as_json(strict_json(value))
 
 
 def _parquet(table: pa.Table, level: int = ZSTD_LEVEL) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from rmetric.conversion import chunk_of, log_lines, write_converted
 from rmetric.dataset.read import read_runs
 from rmetric.errors import UserError
 from rmetric.importers import Caveats, LoggedPortions, portions_of
-from rmetric.log_reader import Chunk
+from rmetric.log_reader import Chunk, assemble
 from rmetric.records import Observations, Run
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
@@ -124,6 +125,27 @@ def test_what_is_left_out_or_taken_for_another_is_told(tmp_path: Path, capsys: p
     log.write_text("iteration,loss\n1,2.5\n2\n3,2.4\n")
     assert main(["convert", str(log), "--out", str(tmp_path / "run.jsonl")]) == 0
     assert capsys.readouterr().err == "log: line 3: 1 cells where 2 cells are due; skipped\n"
+
+
+@pytest.mark.parametrize(
+    "value", ["NaN", "Infinity", "1" + "0" * 400, '"a text that was cut \\ud83d"', '{"inner": [NaN]}']
+)
+@pytest.mark.parametrize("out", ["again.jsonl", "again.parquet"])
+def test_a_configuration_that_is_no_strict_json_comes_back(value: str, out: str, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    records = "".join(f'{{"event": "METRICS", "step": {step}, "training_loss": 2.5}}\n' for step in range(3))
+    log.write_text(f'{{"event": "EXPERIMENT_START", "config": {{"note": {value}, "lr": 0.1}}}}\n{records}')
+    assert main(["convert", str(log), "--out", str(tmp_path / out)]) == 0
+    (found,) = [assemble(again.name, again.portions) for again in portions_of(tmp_path / out)]
+    assert (found.config["lr"], len(found.observations)) == (0.1, 3)
+    assert "note" in found.config
+
+
+def test_a_log_whose_name_is_no_utf_8_fits_in_a_data_set(tmp_path: Path) -> None:
+    log = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jsonl")
+    Path(log).write_text('{"event": "METRICS", "step": 1, "training_loss": 2.5}\n')
+    assert main(["convert", log, "--out", str(tmp_path / "runs.parquet")]) == 0
+    assert [run.name for run in read_runs(tmp_path / "runs.parquet")] == ["caf?"]
 
 
 def test_a_log_of_no_use_leaves_no_folder(tmp_path: Path) -> None:
