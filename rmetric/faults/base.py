@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
+from operator import ge, gt, le, lt
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -43,6 +44,10 @@ class Fault(ABC):
     """Parameter → its smallest value."""
     above: ClassVar[Mapping[str, float]] = {}
     """Parameter → value that it must lie above."""
+    at_most: ClassVar[Mapping[str, float]] = {}
+    """Parameter → its largest value."""
+    below: ClassVar[Mapping[str, float]] = {}
+    """Parameter → value that it must lie below."""
     one_of: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Parameter → the values that it can have."""
     simulated: ClassVar[bool] = True
@@ -56,12 +61,15 @@ class Fault(ABC):
     """Steps that the fault lasts; 0: until the run ends."""
 
     def __post_init__(self) -> None:
-        for name, least in self.at_least.items():
-            if not (value := getattr(self, name)) >= least:
-                raise UserError(f"{self.name} has {name}={value}; choose at least {least:g}")
-        for name, limit in self.above.items():
-            if not (value := getattr(self, name)) > limit:
-                raise UserError(f"{self.name} has {name}={value}; choose one above {limit:g}")
+        for limits, keeps, advice in (
+            ({"duration_steps": 0, **self.at_least}, ge, "at least"),
+            (self.above, gt, "one above"),
+            (self.at_most, le, "at most"),
+            (self.below, lt, "one below"),
+        ):
+            for name, limit in limits.items():
+                if not keeps(value := getattr(self, name), limit):
+                    raise UserError(f"{self.name} has {name}={value}; choose {advice} {limit:g}")
         for name, choices in self.one_of.items():
             if (value := getattr(self, name)) not in choices:
                 raise UserError(f"{self.name} has no {name}={value}; choose one of {', '.join(choices)}")

@@ -9,7 +9,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.architectures import Architecture
-from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
 from rmetric.faults.processes import BoolsRT, Processes
 from rmetric.faults.response import effect_of, respond
@@ -38,6 +37,8 @@ class DataCorruption(Fault):
 
     source = "shares 2 / 5 / 10 %: Fatima 2025; slow rise: real sample runs with 10 % corrupted labels"
     severities = {"low": {"token_share": 0.02}, "medium": {"token_share": 0.05}, "high": {"token_share": 0.10}}  # noqa: RUF012
+    at_least = {"token_share": 0.0}  # noqa: RUF012
+    at_most = {"token_share": 1.0}  # noqa: RUF012
     one_of = {"what": get_args(What)}  # noqa: RUF012
 
     token_share: float = 0.05
@@ -50,11 +51,6 @@ class DataCorruption(Fault):
 
     def dose(self, architecture: Architecture) -> float:
         return self.token_share
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0.0 <= self.token_share <= 1.0:
-            raise UserError(f"{self.name} has token_share={self.token_share}; choose a share from 0 to 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

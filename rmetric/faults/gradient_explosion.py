@@ -44,6 +44,8 @@ class GradientExplosion(Fault):
         "medium": {"scale": 100.0},
         "high": {"scale": 1000.0, "ramp_steps": 10},
     }
+    at_least = {"ramp_steps": 1}  # noqa: RUF012
+    above = {"scale": 0.0}  # noqa: RUF012
 
     scale: float = 100.0
     """Final factor on the gradient of one layer."""
@@ -51,10 +53,6 @@ class GradientExplosion(Fault):
     """Steps until the factor is reached (geometric ramp)."""
     layer: int | None = None
     """The layer of a live run whose gradients explode, from 0; −1 is the last. None: drawn at the onset."""
-
-    def __post_init__(self) -> None:
-        if self.scale <= 0.0 or self.ramp_steps < 1:
-            raise UserError(f"{self.name} needs a scale above 0 and ramp_steps of at least 1")
 
     def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)

@@ -46,6 +46,8 @@ class SilentDataCorruption(Fault):
         "medium": {"target": "gradient", "persistence": "recurring"},
         "high": {},
     }
+    at_least = {"flips_per_step": 0.0}  # noqa: RUF012
+    at_most = {"flips_per_step": 1.0}  # noqa: RUF012
     one_of = {  # noqa: RUF012
         "target": get_args(Target),
         "persistence": get_args(Persistence),
@@ -96,8 +98,6 @@ class SilentDataCorruption(Fault):
             raise UserError(
                 f"{self.name} has no bit={self.bit}; choose 0 to 22 (mantissa), 23 to 30 (exponent), 31 (sign)"
             )
-        if not 0.0 <= self.flips_per_step <= 1.0:
-            raise UserError(f"{self.name} has flips_per_step={self.flips_per_step}; choose a probability from 0 to 1")
         if self.stage == "backward" and self.target != "matmul":
             raise UserError(f"{self.name} has stage=backward for target=matmul only, not for target={self.target}")
 

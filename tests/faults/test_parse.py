@@ -153,7 +153,15 @@ def test_a_wrong_parameter_is_answered_with_one_line(kinds: Callable[[str], Faul
         (":factor=2", "fault ':factor=2' cannot be read"),
         ("LR_SPIKE@low+LR_SPIKE@high", "LR_SPIKE+LR_SPIKE names a fault twice; name each once"),
         ("SILENT_DATA_CORRUPTION:bit=32", "SILENT_DATA_CORRUPTION has no bit=32; choose 0 to 22 (mantissa)"),
-        ("GRADIENT_EXPLOSION:ramp_steps=0", "GRADIENT_EXPLOSION needs a scale above 0 and ramp_steps of at least 1"),
+        ("GRADIENT_EXPLOSION:ramp_steps=0", "GRADIENT_EXPLOSION has ramp_steps=0; choose at least 1"),
+        ("GRADIENT_EXPLOSION:scale=0", "GRADIENT_EXPLOSION has scale=0.0; choose one above 0"),
+        ("LR_SPIKE:duration_steps=-5", "LR_SPIKE has duration_steps=-5; choose at least 0"),
+        ("HALF_FROZEN:duration_steps=-5", "HALF_FROZEN has duration_steps=-5; choose at least 0"),
+        ("HALF_FROZEN:share=1.5", "HALF_FROZEN has share=1.5; choose at most 1"),
+        ("MOMENTUM_WRONG:momentum=1", "MOMENTUM_WRONG has momentum=1.0; choose one below 1"),
+        ("NODE_FAILURE:incubation_steps=-3", "NODE_FAILURE has incubation_steps=-3.0; choose at least 0"),
+        ("NODE_FAILURE:events_per_step=7", "NODE_FAILURE has events_per_step=7.0; choose at most 1"),
+        ("NETWORK_DEGRADATION:delay_ms=-1", "NETWORK_DEGRADATION has delay_ms=-1.0; choose at least 0"),
     ],
 )
 def test_a_wrong_spelling_is_answered_with_one_line(text: str, message: str) -> None:

@@ -38,12 +38,11 @@ class Bug(Fault):
 class PartialBug(Bug):
     """A bug of a part of something: tensors, steps, examples. A subclass says of what."""
 
+    above = {"share": 0.0}  # noqa: RUF012
+    at_most = {"share": 1.0}  # noqa: RUF012
+
     share: float = 0.5
     """Above 0 and up to 1."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.share <= 1.0:
-            raise UserError(f"{self.name} has share={self.share}; choose one above 0 and up to 1")
 
 
 def trained_parameters(training: LiveRun) -> list[tuple[str, Parameter]]:

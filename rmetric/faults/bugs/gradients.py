@@ -139,13 +139,10 @@ class GradientClippedTooLow(Bug):
 
     source = "Pascanu et al. 2013, arXiv 1211.5063 (the threshold goes by the usual norm)"
     severities = {"low": {"clip": 1e-2}, "medium": {"clip": 1e-3}, "high": {"clip": 1e-6}}  # noqa: RUF012
+    above = {"clip": 0.0}  # noqa: RUF012
 
     clip: float = 1e-3
     """Largest global gradient norm, above 0."""
-
-    def __post_init__(self) -> None:
-        if not self.clip > 0.0:
-            raise UserError(f"{self.name} has clip={self.clip}; choose a norm above 0")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

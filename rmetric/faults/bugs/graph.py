@@ -61,13 +61,11 @@ class DetachedPart(Bug):
 
     source = "PyTorch documentation, autograd mechanics (what is detached is a constant)"
     severities = {"low": {"depth": 0.0}, "medium": {"depth": 0.5}, "high": {"depth": 1.0}}  # noqa: RUF012
+    at_least = {"depth": 0.0}  # noqa: RUF012
+    at_most = {"depth": 1.0}  # noqa: RUF012
 
     depth: float = 0.5
     """Place of the layer (or block) among those that a forward pass goes through: 0: the first; 1: the last but one."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.depth <= 1.0:
-            raise UserError(f"{self.name} has depth={self.depth}; choose one from 0 to 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
 from rmetric.faults.bugs.base import Bug
 
@@ -28,13 +27,11 @@ class LossOverPadding(Bug):
 
     source = "Hugging Face 2024, Fixing Gradient Accumulation (the denominator must be the tokens that count)"
     severities = {"low": {"padding": 0.2}, "medium": {"padding": 0.5}, "high": {"padding": 0.9}}  # noqa: RUF012
+    above = {"padding": 0.0}  # noqa: RUF012
+    below = {"padding": 1.0}  # noqa: RUF012
 
     padding: float = 0.5
     """Mean share of padding, in (0, 1); that of a micro-batch is drawn uniformly as far around it as 0 and 1 allow."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.padding < 1.0:
-            raise UserError(f"{self.name} has padding={self.padding}; choose a share between 0 and 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -119,13 +119,11 @@ class DropoutTooHigh(Bug):
 
     source = "Srivastava et al. 2014, JMLR 15 (p is the probability to keep a unit there, to drop it in libraries)"
     severities = {"low": {"rate": 0.7}, "medium": {"rate": 0.95}, "high": {"rate": 0.99}}  # noqa: RUF012
+    above = {"rate": 0.0}  # noqa: RUF012
+    below = {"rate": 1.0}  # noqa: RUF012
 
     rate: float = 0.95
     """Probability that an entry is left out, in (0, 1)."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 < self.rate < 1.0:
-            raise UserError(f"{self.name} has rate={self.rate}; choose one between 0 and 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -105,13 +105,11 @@ class MomentumWrong(Bug):
 
     source = "Kingma, Ba 2015, arXiv 1412.6980 (β1 = 0.9, β2 = 0.999)"
     severities = {"low": {"momentum": 0.98}, "medium": {"momentum": 0.99}, "high": {"momentum": 0.999}}  # noqa: RUF012
+    at_least = {"momentum": 0.0}  # noqa: RUF012
+    below = {"momentum": 1.0}  # noqa: RUF012
 
     momentum: float = 0.99
     """Momentum, or first β, in [0, 1)."""
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.momentum < 1.0:
-            raise UserError(f"{self.name} has momentum={self.momentum}; choose one from 0 and below 1")
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

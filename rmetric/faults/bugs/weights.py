@@ -206,18 +206,14 @@ class AverageNotTakenOut(Bug):
 
     source = "Tarvainen, Valpola 2017, arXiv 1703.01780 (averages of weights are for evaluation)"
     severities = {"low": {"every": 50}, "medium": {"every": 5}, "high": {"every": 1}}  # noqa: RUF012
+    at_least = {"every": 1}  # noqa: RUF012
+    above = {"decay": 0.0}  # noqa: RUF012
+    below = {"decay": 1.0}  # noqa: RUF012
 
     every: int = 5
     """Steps from one evaluation to the next, at least 1."""
     decay: float = 0.99
     """Share of the average that is kept in a step, in (0, 1)."""
-
-    def __post_init__(self) -> None:
-        if self.every < 1 or not 0.0 < self.decay < 1.0:
-            raise UserError(
-                f"{self.name} has every={self.every}, decay={self.decay}; choose every of at least 1 and a decay "
-                "between 0 and 1"
-            )
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:

@@ -542,7 +542,7 @@ def test_the_severities_flip_what_they_say(make_run: MAKE) -> None:
         ({"persistence": "often"}, "no persistence=often; choose one of transient, recurring, permanent"),
         ({"stage": "update"}, "no stage=update; choose one of forward, backward"),
         ({"bit": 32}, r"no bit=32; choose 0 to 22 \(mantissa\), 23 to 30 \(exponent\), 31 \(sign\)"),
-        ({"flips_per_step": 1.5}, "flips_per_step=1.5; choose a probability from 0 to 1"),
+        ({"flips_per_step": 1.5}, "flips_per_step=1.5; choose at most 1"),
         ({"stage": "backward"}, "stage=backward for target=matmul only, not for target=weight"),
     ],
 )
