@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -135,9 +136,12 @@ def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = ma
 def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Steps and losses of the :data:`VALIDATION` events among some events; one that is damaged is passed by."""
     found = [
-        (step, in_convention(event.get("validation_loss", math.inf)))
+        (step, in_convention(float(loss)))
         for event in events
-        if event.get("event") == VALIDATION and (step := step_of(event)) is not None
+        if event.get("event") == VALIDATION
+        and (step := step_of(event)) is not None
+        and isinstance(loss := event.get("validation_loss", math.inf), Real)
+        and not isinstance(loss, bool)
     ]
     steps, losses = zip(*found, strict=True) if found else ((), ())
     return np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)

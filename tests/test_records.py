@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from rmetric.measurements import OBSERVABLE
-from rmetric.records import Observations, Run, fresh_evaluations, held
+from rmetric.records import VALIDATION, Observations, Run, fresh_evaluations, held, reported_evaluations
 from tests.helpers import any_observations, bits
 
 NAN, INF = math.nan, math.inf
@@ -86,6 +86,14 @@ def test_events_of_a_damaged_log_without_a_usable_step_are_no_crash(step: object
     )
     assert run.onset is None
     assert run.last_step == 7
+
+
+def test_an_evaluation_without_a_usable_loss_is_passed_by() -> None:
+    losses = [2.5, "x", None, True, [1.0], math.inf, np.float32(0.5), 3]
+    events = [{"event": VALIDATION, "step": step, "validation_loss": loss} for step, loss in enumerate(losses)]
+    steps, known = reported_evaluations([*events, {"event": VALIDATION, "step": 8, "non_finite": ["validation_loss"]}])
+    assert steps.tolist() == [0, 5, 6, 7, 8]
+    assert known.tolist() == [2.5, math.inf, 0.5, 3.0, math.inf]
 
 
 def test_a_fault_injection_that_is_no_object_reads_as_a_control() -> None:
