@@ -71,13 +71,13 @@ def holds_table(document: Any) -> bool:
     >>> [holds_table(value) for value in ({"loss": [2.5, 2.4]}, [{"loss": 2.5}], {"loss": 2.5})]
     [True, False, False]
     """
-    document = _with_lists(document)
+    document = _with_records(_with_lists(document))
     return isinstance(document, dict) and (bool(_columns(flattened(document))) or any(_records(document)))
 
 
 def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """The records, and the names of lists that are none of their columns."""
-    document = _with_lists(document)
+    document = _with_records(_with_lists(document))
     flat = flattened(document) if isinstance(document, dict) else {}
     left_out: list[str] = []
     if columns := _columns(flat):
@@ -107,6 +107,23 @@ def _with_lists(document: Any) -> Any:
         return document
     numbers = {} if rows == [*map(str, range(len(rows)))] else {LINE_NUMBER: [*map(int, rows)]}
     return numbers | {name: [*column.values()] for name, column in document.items()}
+
+
+def _with_records(document: Any) -> Any:
+    """An object of curves, each a list of steps beside one of values, with their records in place.
+
+    >>> curves = {"loss": {"steps": [10, 20], "values": [2.5, 2.4]}, "val_loss": {"steps": [20], "values": [2.6]}}
+    >>> _with_records(curves)
+    {'': [{'step': 10, 'loss': 2.5}, {'step': 20, 'loss': 2.4, 'val_loss': 2.6}]}
+    """
+    records: dict[int | float, dict[str, Any]] = {}
+    for name, curve in document.items() if isinstance(document, dict) else ():
+        steps, values = (curve.get("steps"), curve.get("values")) if isinstance(curve, dict) else (None, None)
+        if type(steps) is list and type(values) is list:
+            for step, value in zip(map(as_number, steps), values, strict=False):
+                if step is not None:
+                    records.setdefault(step, {"step": step})[name] = value
+    return {"": [*records.values()]} if records else document
 
 
 def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:

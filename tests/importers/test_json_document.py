@@ -37,6 +37,10 @@ DOCUMENTS: dict[str, Any] = {
     "columns by step": {
         name: {str(step): value for step, value in zip(STEPS, values, strict=True)} for name, values in LISTS.items()
     },
+    "curves with their own steps": {
+        name: {"steps": [*STEPS], "timestamps": ["2024-03-01T10:00:00"] * len(values), "values": values}
+        for name, values in (("training.loss", LOSSES), ("validation.loss", HELD_OUT))
+    },
 }
 
 
