@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, islice, pairwise, takewhile
+from typing import Any
 
 from rmetric.importers.columns import Columns
-from rmetric.importers.names import TOTAL, names_epoch
+from rmetric.importers.names import names_epoch
 from rmetric.importers.rows import Row, as_number, epoch_of
-from rmetric.importers.steps import is_next_epoch
+from rmetric.importers.steps import counted, evaluates_unsaid, is_next_epoch
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
@@ -70,15 +71,22 @@ class _Watch:
         self._last: int | float | None = None
         self._spacing: int | float = 1
         self._epoch: int | float | None = None
+        self._trained: Mapping[str, Any] = {}
+        """The latest row that trains."""
 
     def add(self, row: Row) -> list[Row]:
         """The rows that can be passed on now that another one has come."""
         count, is_epoch = _trained_to(row, self._columns)
         if count is None:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
+        if evaluates_unsaid(self._columns, row.values, self._trained):
+            return self._pass_on(row)
+        self._trained = row.values
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
         self._epoch = epoch if epoch is not None else before
-        next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._spacing, self._total(row))
+        next_epoch = is_next_epoch(
+            self._columns, epoch, before, self._last, self._spacing, counted(self._columns, row.values)[1]
+        )
         if next_epoch or self._last is None or count >= self._last:
             if self._last is not None and count > self._last:
                 self._spacing = count - self._last
@@ -103,6 +111,3 @@ class _Watch:
     def _pass_on(self, *rows: Row) -> list[Row]:
         held, self.held, self._again = self.held, [], []
         return [*held, *rows]
-
-    def _total(self, row: Row) -> int | float | None:
-        return as_number(row.values.get(f"{self._columns.counter_of(row.values)}{TOTAL}"))

@@ -50,11 +50,8 @@ class StepClock:
         self._first_epoch: int | float | None = None
         self._step: Any = None
         self._has_evaluated = False
-        self._counter, self._trained_with = "", frozenset[str]()
-        self._total: int | float | None = None
-        """Counter of the latest row that trains, all that it states, and the number up to which it counts."""
-        self._trained_to: int | float | None = None
-        """Its count."""
+        self._trained: Mapping[str, Any] = {}
+        """The latest row that trains."""
         self.is_aside = False
         """Whether the latest row has a counter of its own, and not that of the training."""
 
@@ -95,10 +92,10 @@ class StepClock:
         count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
         if count is None:
             return row[name], False
-        counts_to_another = trains and total is not None and self._total is not None and total != self._total
-        is_over = epoch is not None and epoch == self._epoch and self._last == self._total
+        trained_to, trained_total = counted(self._columns, self._trained)
+        counts_to_another = _differ(total, trained_total)
         self.is_aside = (
-            counts_to_another and is_over  # an evaluation that does not say so
+            evaluates_unsaid(self._columns, row, self._trained)
             if trains
             else self._counts_aside(name, count, epoch, total)
         )
@@ -109,18 +106,17 @@ class StepClock:
         is_again = trains and epoch is not None and self._epoch is not None and epoch < self._epoch
         begins = not is_next and (
             _is_set_back(count, self._last, self._first)
-            or (counts_to_another and is_back)
+            or (trains and counts_to_another and is_back)
             or (is_again and count == self._last)  # each epoch has left one report, at its end
         )
         if begins:
             self.restart()
         elif is_next:
-            stands = trains and count == self._trained_to and _are_whole(epoch, self._epoch)
+            stands = trains and count == trained_to and _are_whole(epoch, self._epoch)
             self._offset += self._passed(count, total, stands=stands)
         self._count(count, epoch)
         if trains:
-            self._counter, self._total, self._trained_to = name, total, count
-            self._trained_with = frozenset(other for other in self._columns.counters if row.get(other) is not None)
+            self._trained = row
         return self._step, begins
 
     def _counts_aside(
@@ -134,11 +130,11 @@ class StepClock:
         is_back = self._last is not None and count < self._last
         if epoch is None and self._epoch is not None and is_back:
             return True
-        if not self._counter:  # an evaluation before any training
+        if not self._trained:  # an evaluation before any training
             return self._columns.are_batches and total is not None
-        if name != self._counter:
-            return name in self._trained_with
-        if total is not None and self._total is not None and total != self._total:
+        if name != self._columns.counter_of(self._trained):
+            return self._trained.get(name) is not None
+        if _differ(total, counted(self._columns, self._trained)[1]):
             return True
         is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
         return is_back and (self._columns.are_batches or is_in_epoch)
@@ -178,6 +174,11 @@ class StepClock:
             self._epoch = epoch
 
 
+def _differ(total: int | float | None, other: int | float | None) -> bool:
+    """Whether two numbers up to which is counted are both known, and not the same."""
+    return total is not None and other is not None and total != other
+
+
 def _are_whole(*epochs: int | float | None) -> bool:
     return all(epoch is not None and float(epoch).is_integer() for epoch in epochs)
 
@@ -197,6 +198,28 @@ def is_next_epoch(
     if epoch is not None:
         return before is not None and epoch > before
     return columns.are_batches and last is not None and total is not None and last + spacing > total
+
+
+def counted(columns: Columns, row: Mapping[str, Any]) -> tuple[int | float | None, int | float | None]:
+    """What a row counts, and the number up to which it does."""
+    name = columns.counter_of(row)
+    return (None, None) if name is None else (as_number(row[name]), as_number(row.get(name + TOTAL)))
+
+
+def evaluates_unsaid(columns: Columns, row: Mapping[str, Any], trained: Mapping[str, Any]) -> bool:
+    """Whether a row with a training loss, behind another one, is of an evaluation that does not say so.
+
+    It lacks the counter of the training, and another one of that is set back; or it counts to another number, in an
+    epoch of which all has been counted.
+    """
+    name = columns.counter_of(row)
+    (count, total), (last, last_total) = counted(columns, row), counted(columns, trained)
+    if name is not None and name != columns.counter_of(trained):
+        last = as_number(trained.get(name))
+        return count is not None and last is not None and count < last
+    epoch = epoch_of(row)
+    is_over = last == last_total and epoch is not None and epoch == epoch_of(trained)
+    return is_over and _differ(total, last_total)
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:

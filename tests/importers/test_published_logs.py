@@ -477,6 +477,27 @@ def numbers_after_what_they_count() -> Iterator[str]:
     yield from (f"epoch {step}:{loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES))
+def steps_of_an_evaluation_that_does_not_say_so_beside_those_of_the_epoch() -> Iterator[str]:
+    for step in STEPS:
+        place = (step - 1) % 10
+        yield f"  --> STEP: {place}/10 -- GLOBAL_STEP: {step}"
+        yield f"     | > loss: {loss(step):.4f}"
+        yield f"     | > grad_norm: {1 + apart(step)}"
+        if step % 10 == 0:
+            for batch in range(4):
+                yield f"  --> STEP: {batch}"
+                yield f"     | > loss: {loss(step) + 0.1:.4f}"
+
+
+@layout(Seen(STEPS, LOSSES, note="batches count"))
+def a_bar_of_an_evaluation_that_does_not_say_so() -> Iterator[str]:
+    for epoch in range(3):
+        yield f"trainer - Epoch {epoch}/2"
+        yield "\r".join(bar(batch, 10, f"loss: {loss(10 * epoch + batch):.4f} |") for batch in range(1, 11))
+        yield "\r".join(bar(batch, 4, f"loss: {5.0 - batch:.4f} |") for batch in range(1, 5))
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
