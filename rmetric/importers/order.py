@@ -33,6 +33,8 @@ def in_order(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
 class _Order:
     def __init__(self) -> None:
         self._held: NumberedEvent | None = None
+        self._again: list[NumberedEvent] = []
+        """Other records of its step, as a second worker writes them: an evaluation belongs to the first."""
         self._evaluations: list[NumberedEvent] = []
 
     def add(self, numbered: NumberedEvent) -> Iterator[NumberedEvent]:
@@ -48,11 +50,18 @@ class _Order:
                 self._evaluations.append(numbered)
             if len(self._evaluations) > MOST_WAITING:
                 yield from self.flush()
+        elif self._held is not None and event["step"] == self._held[1]["step"] and len(self._again) < MOST_WAITING:
+            self._again.append(numbered)
         else:
-            if self._held is not None:
-                yield self._held
+            yield from self._released()
             yield from self._due(event)
             self._held = numbered
+
+    def _released(self) -> Iterator[NumberedEvent]:
+        if self._held is not None:
+            yield self._held
+        yield from self._again
+        self._held, self._again = None, []
 
     def _due(self, event: Event) -> Iterator[NumberedEvent]:
         """Evaluations before the step of a record; one of that step joins it."""
@@ -65,10 +74,9 @@ class _Order:
 
     def flush(self) -> Iterator[NumberedEvent]:
         """All that waits."""
-        if self._held is not None:
-            yield self._held
+        yield from self._released()
         yield from sorted(self._evaluations, key=lambda waiting: waiting[1]["step"])
-        self._held, self._evaluations = None, []
+        self._evaluations = []
 
 
 def _joined(record: Event, event: Event) -> bool:

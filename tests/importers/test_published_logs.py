@@ -758,6 +758,18 @@ def test_an_evaluation_stands_at_the_step_that_it_states(tmp_path: Path) -> None
     assert evaluated.tolist() == [loss(10), loss(20), loss(30)]
 
 
+def test_an_evaluation_behind_two_workers_is_of_their_step(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            yield from (f"step {step} loss {loss(step) + rank:.4f} rank {rank}" for rank in (0, 1))
+            if step % 10 == 0:
+                yield f"step {step} val loss {loss(step) + 0.1:.4f}"
+
+    (found,) = read(lines(), tmp_path)
+    assert found.run.evaluations()[0].tolist() == [10, 20, 30]
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-3)
+
+
 def test_a_perplexity_beside_a_validation_loss_is_not_of_the_training(tmp_path: Path) -> None:
     (run,) = read((f"epoch {n}: perplexity: {math.exp(loss(n))} eval_loss: {loss(n)}" for n in STEPS), tmp_path)
     assert not run.run.observations.has("training_loss")
