@@ -160,6 +160,8 @@ class Columns:
         elif play or not survey.are_together(parts):
             shown = in_words(parts[:6])
             self.notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
+        elif wholes := [name for name in parts if _stands_in_all(name, parts)]:
+            self._take(ours, wholes[0], "the only loss that the others are named after")
         else:
             self.fields[ours] = tuple(parts)
             shown = ", ".join(map(repr, parts))
@@ -375,6 +377,12 @@ def _seconds(value: Any, name: str) -> Any:
 def _is_of_a_part(name: str, survey: Survey) -> bool:
     """Whether each row that states a loss states up to which number something is counted, as of a part of the data."""
     return all(any(other.endswith(TOTAL) for other in names) for names in survey.patterns if name in names)
+
+
+def _stands_in_all(name: str, others: Iterable[str]) -> bool:
+    """Whether the words of a name stand in each of the others, as ``rmse_val`` in ``rmse_e_val`` and ``rmse_f_val``."""
+    words = {*plain(name).split("_")}
+    return all(words.issubset(plain(other).split("_")) for other in others)
 
 
 def _sum(values: list[Any]) -> float | None:

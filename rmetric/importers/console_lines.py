@@ -26,7 +26,7 @@ MOST_KNOWN = 4096
 """Sets of names that are remembered."""
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
-_DIGIT, _BAR = re.compile(rb"\d|nan|inf|loss", re.IGNORECASE), b"|"
+_SAYS, _BAR = re.compile(rb"\d|nan|inf|loss|step|epoch|iter", re.IGNORECASE), b"|"
 _WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)|(?<=(?:it/s|s/it)\])(?=[^\W\d])")
 """Where a bar is drawn again, or a dictionary or another report is printed right behind it."""
 _MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"
@@ -108,7 +108,7 @@ def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
             line = line.replace(b"\0", b"")  # a block that was never written: the machine went down
         if b"#01" in line:
             line = line.replace(b"#011", b"\t").replace(b"#015", b"\r")  # as syslog writes these
-        if _DIGIT.search(line) or line.startswith(_BAR) or line.rstrip().endswith(b":"):
+        if _SAYS.search(line) or line.startswith(_BAR) or line.rstrip().endswith(b":"):
             yield number, (_message(line) or line).decode(errors="replace").rstrip("\n")
         elif line[:1].isalnum():
             yield number, ""

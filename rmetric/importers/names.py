@@ -13,7 +13,7 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout")
+VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout cv")
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr")
 _SPLITS = {
@@ -69,6 +69,8 @@ _OF_NORMS = (
     | _words("total global all grad gradient norm clip clipping opt optim optimizer model metrics l2")
 )
 """Words beside which the norm is that of all gradients, and not of one layer."""
+_OF_SETTINGS = _words("config cfg args hparams hyperparameters params settings options init initial")
+"""Words before a learning rate or a norm that is a setting."""
 _OTHER_NORM, _CLIPPED_NORM = 30, 60
 """What the rank of a norm of a part, and of one after clipping, has more."""
 MAGNITUDE = re.compile(r"(?<!\S)(\|{1,2}|‖)(?:g|grad|∇)\1$")
@@ -215,10 +217,26 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if found or name in fields.taken:
         return found
     words = _apart(plain(name).split("_"))
-    guess = _step_time(name) or _guess(words) or _gradient_norm(name, words)
+    guess = _step_time(name) or _guess(words) or _gradient_norm(name, words) or _of_last_part(name)
     if guess is None or guess[0] in fields.explicit:
         return ()
     return (guess,)
+
+
+def _of_last_part(name: str) -> tuple[str, int] | None:
+    """A learning rate or a gradient norm by the last part of a name with slashes or dots, which is no setting.
+
+    >>> [_of_last_part(name) for name in ("learner.stats.cur_lr", "learner.stats.gnorm", "config.lr", "a.loss")]
+    [('learning_rate', 232), ('grad_norm', 131), None, None]
+    """
+    start, _, last = name.replace(".", "/").rpartition("/")
+    if not start or not _OF_SETTINGS.isdisjoint(plain(start).split("_")):
+        return None
+    words = plain(last).split("_")
+    if _is_rate(words):
+        return "learning_rate", COMPONENT + _OTHER_NORM + len(words)
+    found = _gradient_norm(last, words)
+    return None if found is None else (found[0], found[1] + _OTHER_NORM)
 
 
 def _step_time(name: str) -> tuple[str, int] | None:

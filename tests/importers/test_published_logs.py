@@ -498,6 +498,14 @@ def a_bar_of_an_evaluation_that_does_not_say_so() -> Iterator[str]:
         yield "\r".join(bar(batch, 4, f"loss: {5.0 - batch:.4f} |") for batch in range(1, 5))
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="the only loss that the others are named after"))
+def a_header_without_the_word_loss() -> Iterator[str]:
+    yield "#  step   rmse_val   rmse_trn   rmse_e_trn   rmse_f_trn"
+    for step in STEPS:
+        parts = f"{loss(step) / 9 + apart(step):.4e}   {loss(step) / 4:.4e}"
+        yield f"{step:7d}   {loss(step) + 0.1:.4e}   {loss(step):.4e}   {parts}"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -768,6 +776,13 @@ def test_an_evaluation_behind_two_workers_is_of_their_step(tmp_path: Path) -> No
     (found,) = read(lines(), tmp_path)
     assert found.run.evaluations()[0].tolist() == [10, 20, 30]
     assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-3)
+
+
+def test_rate_and_norm_may_stand_within_what_a_learner_says(tmp_path: Path) -> None:
+    record = '{{"step": {}, "config": {{"lr": 9}}, "learner": {{"total_loss": {}, "cur_lr": 0.1, "grad_gnorm": 1.5}}}}'
+    (found,) = read((record.format(step, loss(step)) for step in STEPS), tmp_path, "run.jsonl")
+    assert found.run.observations["learning_rate"][0] == 0.1
+    assert found.run.observations["grad_norm"][0] == 1.5
 
 
 def test_a_perplexity_beside_a_validation_loss_is_not_of_the_training(tmp_path: Path) -> None:
