@@ -19,7 +19,7 @@ from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
-from rmetric.importers.rows import Row, epoch_of, in_words
+from rmetric.importers.rows import Row, as_number, epoch_of, in_words
 from rmetric.importers.streams import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
@@ -73,6 +73,8 @@ class Patterns:
         """The first process that has written a pattern, where several have."""
         self._epochs: frozenset[Any] = frozenset()
         """Numbers up to which ``[3/100]`` counts epochs."""
+        self._places: frozenset[str] = frozenset()
+        """Names of epochs that have the batch behind a slash."""
         self._announcement: Announcement | None = None
         """The counter that stands in a line before each report."""
         self._rates: dict[str, tuple[Any, list[Any]]] = {}
@@ -102,7 +104,7 @@ class Patterns:
                 self._survey_rates(line.found)
             counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         self._settle_workers()
-        self._epochs, self._announcement = counters.epochs, counters.announcement
+        self._epochs, self._places, self._announcement = counters.epochs, counters.places, counters.announcement
         return self
 
     def _survey_rates(self, found: Mapping[str, Any]) -> None:
@@ -138,6 +140,8 @@ class Patterns:
         late: Counter[tuple[str, ...]] = Counter()
         epoch: dict[str, Any] = {}
         counter: dict[str, Any] = {}
+        trained: dict[str, Any] = {}
+        announced: dict[str, Any] = {}
         rate: dict[str, Any] = {}
         is_told = False
         for line in self._reports(path, on_damage):
@@ -145,6 +149,8 @@ class Patterns:
             meant = self._meant(names)
             if self._epochs and found.get(BATCH + TOTAL) in self._epochs:
                 found = {EPOCH if name == BATCH else name: found[name] for name in names if name != BATCH + TOTAL}
+            for name in self._places & found.keys():
+                found = {{name: EPOCH, name + TOTAL: BATCH}.get(known, known): found[known] for known in found}
             if line.worker and self._first.get(names, line.worker) != line.worker:
                 continue
             count = self._counts.get(names, 0)
@@ -159,6 +165,10 @@ class Patterns:
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
                 if "training_loss" in meant and not self._counters(names):
                     found = counter | found
+                if "training_loss" in meant:
+                    trained, announced = found, {}
+                elif not self._counters(names):
+                    found = announced | found
                 if "training_loss" in meant and "learning_rate" not in meant:
                     found = rate | found
                 found = epoch | found if epoch and epoch_of(found) is None else found
@@ -168,11 +178,31 @@ class Patterns:
                 yield Row(line.number, epoch | lost)
             elif count >= REPEATED:
                 epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
+                announced = self._evaluated_at(found, trained) or announced
                 rate = {name: value for name, value in found.items() if name in self._changing} or rate
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
                     yield Row(line.number, self._rewards(found))
             if self._announcement is not None and "training_loss" not in meant:
                 counter = self._announcement.stated(found) or counter
+
+    def _evaluated_at(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+        """What a line without a loss says of the counter of the training, where it is further than the latest report.
+
+        ``Iteration 500, Testing`` is where the evaluation below stands.
+        """
+        further: dict[str, Any] = {}
+        for name in (name for name in found if name in self._steps and name + TOTAL not in found):
+            count, latest = as_number(found[name]), as_number(trained.get(name))
+            if count is not None and (latest is None or count > latest):
+                further[name] = count
+        return further
+
+    @cached_property
+    def _steps(self) -> set[str]:
+        """Names of the counters of the training."""
+        repeated = (names for names, count in self._counts.items() if count >= REPEATED)
+        trained = (names for names in repeated if "training_loss" in self._meant(names))
+        return {name for names in trained for name in self._counters(names)}
 
     def _rewards(self, found: Mapping[str, Any]) -> dict[str, Any]:
         doubtful = self._doubtful(found)

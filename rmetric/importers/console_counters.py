@@ -15,6 +15,8 @@ from rmetric.importers.rows import epoch_of
 BATCH, EPOCH, STEP = "batch", "epoch", "step"
 LEAST_EPOCHS, LEAST_REPORTS = 2, 3
 """Lines from which on a counter is told to count epochs, and reports from which on one tells their steps."""
+MOST_TOTALS = 4
+"""Changes of the number behind a slash for each of the one before it, from which on that is an epoch."""
 FRESH = 0.9
 """Share of the reports before each of which a counter must have gone on."""
 
@@ -77,6 +79,8 @@ class ConsoleCounters:
         self._among = among
         self._in_reports: defaultdict[Any, _Course] = defaultdict(_Course)
         self._before_reports: defaultdict[Key, _Course] = defaultdict(_Course)
+        self._to_totals: defaultdict[str, tuple[_Course, _Course]] = defaultdict(lambda: (_Course(), _Course()))
+        """Of each counter with a number behind a slash, how both go on."""
         self._stated: dict[Key, Any] = {}
         self._reports = 0
         self._stated_by_reports: Counter[Key] = Counter()
@@ -87,6 +91,10 @@ class ConsoleCounters:
     def add(self, found: Mapping[str, Any], *, measures: bool, trains: bool) -> None:
         """Take in a line: whether it holds measurements, and whether the training loss."""
         counters = dict(self._counters(found))
+        for name in self._among(tuple(found)) if measures else ():
+            if name + TOTAL in found:
+                for course, count in zip(self._to_totals[name], (found[name], found[name + TOTAL]), strict=True):
+                    course.add(count)
         total = found.get(BATCH + TOTAL)
         if measures and total is not None and epoch_of(found) is None:
             self._in_reports[total].add(found[BATCH])
@@ -112,6 +120,15 @@ class ConsoleCounters:
         self._reports += 1
         for key, count in self._stated.items():
             self._before_reports[key].add(count)
+
+    @property
+    def places(self) -> frozenset[str]:
+        """Names under which ``3/100`` is the hundredth batch of epoch 3: that stands, while the batch goes on."""
+        return frozenset(
+            name
+            for name, (first, second) in self._to_totals.items()
+            if second.changes > MOST_TOTALS * first.changes and second.changes > second.lines / MOST_TOTALS
+        )
 
     @property
     def epochs(self) -> frozenset[Any]:

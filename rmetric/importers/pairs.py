@@ -13,6 +13,7 @@ from rmetric.importers.names import (
     COUNTER_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
+    STEP_WORDS,
     TEST_WORDS,
     TOTAL,
     TRAINING_WORDS,
@@ -162,6 +163,8 @@ def pairs(line: str) -> dict[str, Any]:
             continue  # "Loss (mean of the last 100): 2.5"
         is_first, end = end == 0, stop
         said = name = _name(gap[-2 * MAX_NAME :]) or beside
+        if gap.endswith("[") and _counter(said).casefold() in STEP_WORDS and _EPOCH_AND_BATCH.match(match.string, stop):
+            said = ""  # "step": [3, 200]
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)

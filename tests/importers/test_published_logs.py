@@ -506,6 +506,24 @@ def a_header_without_the_word_loss() -> Iterator[str]:
         yield f"{step:7d}   {loss(step) + 0.1:.4e}   {loss(step):.4e}   {parts}"
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=3, note="batches count"))
+def the_batch_behind_the_epoch() -> Iterator[str]:
+    for step in STEPS:
+        epoch, batch = divmod(step - 1, 10)
+        yield f"DEBUG TRAIN | Batch {epoch}/{batch + 1} loss {loss(step):.4f} loss_ctc {2 * loss(step):.4f} lr 0.001"
+        for part in (0.05, 0.15) if batch == 9 else ():
+            yield f"DEBUG CV | Batch {epoch}/{int(20 * part)} loss {loss(step) + part:.4f} history loss {part}"
+
+
+@layout(Seen(list(range(0, POINTS)), LOSSES, evaluations=3, note="batches count"))
+def the_epoch_and_the_batch_as_a_step() -> Iterator[str]:
+    for step in STEPS:
+        epoch, batch = divmod(step - 1, 10)
+        yield f'LOG {{"time": "10:00:01", "step": [{epoch}, {batch}], "data": {{"train_loss": {loss(step):.4f}}}}}'
+        if batch == 9:
+            yield f'LOG {{"time": "10:00:02", "step": [{epoch}], "data": {{"val_loss": {loss(step) + 0.1:.4f}}}}}'
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -783,6 +801,18 @@ def test_rate_and_norm_may_stand_within_what_a_learner_says(tmp_path: Path) -> N
     (found,) = read((record.format(step, loss(step)) for step in STEPS), tmp_path, "run.jsonl")
     assert found.run.observations["learning_rate"][0] == 0.1
     assert found.run.observations["grad_norm"][0] == 1.5
+
+
+def test_an_evaluation_stands_at_the_step_that_a_line_above_it_states(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            if step % 10 == 0:
+                yield f"Iteration {step}, Testing net (#0)"
+                yield f"    Test net output #0: loss = {loss(step) + 0.1:.4f} (* 1 = {loss(step) + 0.1:.4f} loss)"
+            yield f"Iteration {step}, loss = {loss(step):.4f}"
+
+    (found,) = read(lines(), tmp_path)
+    assert found.run.evaluations()[0].tolist() == [10, 20, 30]
 
 
 def test_a_perplexity_beside_a_validation_loss_is_not_of_the_training(tmp_path: Path) -> None:
