@@ -56,6 +56,7 @@ def test_humps_of_a_name_part_its_words() -> None:
     ("theirs", "ours"),
     [
         ("train_mse", "training_loss"),
+        ("actor.param_groups.lr", "learning_rate"),
         ("LossPi", "training_loss"),
         ("rollout/ep_rew_mean", "reward"),
         ("AverageEpRet", "reward"),
