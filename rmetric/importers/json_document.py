@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -116,14 +116,28 @@ def _with_records(document: Any) -> Any:
     >>> _with_records(curves)
     {'': [{'step': 10, 'loss': 2.5}, {'step': 20, 'loss': 2.4, 'val_loss': 2.6}]}
     """
-    records: dict[int | float, dict[str, Any]] = {}
-    for name, curve in document.items() if isinstance(document, dict) else ():
+    records = joined(_points(document)) if isinstance(document, dict) else []
+    return {"": records} if records else document
+
+
+def _points(document: Mapping[str, Any]) -> Iterator[Point]:
+    for name, curve in document.items():
         steps, values = (curve.get("steps"), curve.get("values")) if isinstance(curve, dict) else (None, None)
         if type(steps) is list and type(values) is list:
-            for step, value in zip(map(as_number, steps), values, strict=False):
-                if step is not None:
-                    records.setdefault(step, {"step": step})[name] = value
-    return {"": [*records.values()]} if records else document
+            yield from ((name, as_number(step), value) for step, value in zip(steps, values, strict=False))
+
+
+Point = tuple[str, int | float | None, Any]
+"""Name, step and value."""
+
+
+def joined(points: Iterable[Point]) -> list[dict[str, Any]]:
+    """Values as records, in the order of their steps; those without a step are left out."""
+    records: dict[int | float, dict[str, Any]] = {}
+    for name, step, value in points:
+        if step is not None:
+            records.setdefault(step, {"step": step})[name] = value
+    return [records[step] for step in sorted(records)]
 
 
 def _columns(flat: Mapping[str, Any]) -> dict[str, list[Any]]:

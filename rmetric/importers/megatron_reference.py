@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
-from rmetric.importers.json_document import document_in
+from rmetric.importers.json_document import Point, document_in, joined
 from rmetric.importers.rows import Row, as_number
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
@@ -34,20 +34,15 @@ def _rows(path: Path) -> Iterator[Row]:
     curves = document_in(path)
     if not holds_curves(curves):
         raise UserError(f"{path} holds no reference curves of Megatron-LM, or is cut off; check the file")
-    rows: dict[int | float, dict[str, Any]] = {}
-    for name, curve in curves.items():
-        for step, value in _points(curve) if isinstance(curve, dict) else ():
-            if step is not None and isinstance(value, int | float):
-                rows.setdefault(step, {"step": step})[name] = value
-    for step in sorted(rows):
-        yield Row(1, rows[step])
+    points = (point for name, curve in curves.items() if isinstance(curve, dict) for point in _points(name, curve))
+    return (Row(1, record) for record in joined(point for point in points if isinstance(point[2], int | float)))
 
 
-def _points(curve: Mapping[str, Any]) -> Iterator[tuple[int | float | None, Any]]:
+def _points(name: str, curve: Mapping[str, Any]) -> Iterator[Point]:
     values = curve.get("values")
     if isinstance(values, dict):
-        yield from ((as_number(step), value) for step, value in values.items())
+        yield from ((name, as_number(step), value) for step, value in values.items())
     elif isinstance(values, list):
         first, spacing = as_number(curve.get("start_step")), as_number(curve.get("step_interval"))
         if first is not None and spacing is not None:
-            yield from ((first + index * spacing, value) for index, value in enumerate(values))
+            yield from ((name, first + index * spacing, value) for index, value in enumerate(values))
