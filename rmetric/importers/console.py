@@ -163,14 +163,12 @@ class Patterns:
                     is_told = True
                     on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
                 found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                if "training_loss" in meant and not self._counters(names):
-                    found = counter | found
-                if "training_loss" in meant:
+                trains = "training_loss" in meant
+                if not self._counters(names):
+                    found = (counter if trains else announced) | found
+                if trains:
+                    found = found if "learning_rate" in meant else rate | found
                     trained, announced = found, {}
-                elif not self._counters(names):
-                    found = announced | found
-                if "training_loss" in meant and "learning_rate" not in meant:
-                    found = rate | found
                 found = epoch | found if epoch and epoch_of(found) is None else found
                 yield Row(line.number, found, begins=line.begins)
                 epoch = line.epoch or epoch

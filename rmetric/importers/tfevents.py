@@ -17,6 +17,8 @@ from rmetric.log_reader import NumberedEvent, OnDamage
 PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
 """Of event files in a folder and in those at most three levels below."""
 MAX_FILES = 1000
+_OF_DAMAGE = ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError
+"""Errors that the reader of a damaged file raises, beside two of packages that need not be there."""
 _SCALAR = 16
 """Largest number of bytes of a tensor that holds one number."""
 
@@ -105,12 +107,10 @@ def _rows(file: Path, on_damage: OnDamage) -> Iterator[Row]:
             if row is not None:
                 yield row
             row = Row(number, {"step": event.step} | scalars)
-    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError) as error:
-        on_damage(number + 1, f"an event is damaged ({type(error).__name__}); what follows is left out")
     except Exception as error:
-        if type(error).__name__ not in ("DecodeError", "DataLossError"):
+        if not isinstance(error, _OF_DAMAGE) and type(error).__name__ not in ("DecodeError", "DataLossError"):
             raise
-        on_damage(number + 1, "an event is damaged; what follows is left out")
+        on_damage(number + 1, f"an event is damaged ({type(error).__name__}); what follows is left out")
     if row is not None:
         yield row
 
