@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice, pairwise, takewhile
-from typing import Any
 
 from rmetric.importers.columns import Columns
 from rmetric.importers.names import names_epoch
 from rmetric.importers.rows import Row, as_number, epoch_of
-from rmetric.importers.steps import counted, evaluates_unsaid, is_next_epoch
+from rmetric.importers.steps import Counted, is_next_epoch
 
 CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
@@ -71,7 +70,7 @@ class _Watch:
         self._last: int | float | None = None
         self._spacing: int | float = 1
         self._epoch: int | float | None = None
-        self._trained: Mapping[str, Any] = {}
+        self._trained = Counted()
         """The latest row that trains."""
 
     def add(self, row: Row) -> list[Row]:
@@ -79,14 +78,13 @@ class _Watch:
         count, is_epoch = _trained_to(row, self._columns)
         if count is None:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
-        if evaluates_unsaid(self._columns, row.values, self._trained):
-            return self._pass_on(row)
-        self._trained = row.values
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
+        now = Counted.of(row.values, self._columns, epoch)
+        if now.evaluates_unsaid(self._trained):
+            return self._pass_on(row)
+        self._trained = now
         self._epoch = epoch if epoch is not None else before
-        next_epoch = is_next_epoch(
-            self._columns, epoch, before, self._last, self._spacing, counted(self._columns, row.values)[1]
-        )
+        next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._spacing, now.total)
         if next_epoch or self._last is None or count >= self._last:
             if self._last is not None and count > self._last:
                 self._spacing = count - self._last

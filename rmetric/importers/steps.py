@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,42 @@ def with_total(text: str) -> tuple[int, int] | None:
     """
     found = _OF_TOTAL.fullmatch(text)
     return None if found is None else (int(found[1]), int(found[2]))
+
+
+@dataclass(slots=True)
+class Counted:
+    """What a row counts."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    name: str = ""
+    count: int | float | None = None
+    total: int | float | None = None
+    """The number up to which it counts."""
+    epoch: int | float | None = None
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], columns: Columns, epoch: int | float | None) -> Counted:
+        """That of a row; without a name if it states no counter."""
+        name = columns.counter_of(values)
+        if name is None:
+            return cls()
+        return cls(values, name, as_number(values[name]), as_number(values.get(name + TOTAL)), epoch)
+
+    def goes_to_another(self, other: Counted) -> bool:
+        """Whether it counts up to another number."""
+        return self.total is not None and other.total is not None and self.total != other.total
+
+    def evaluates_unsaid(self, trained: Counted) -> bool:
+        """Whether a row with a training loss, behind ``trained``, is of an evaluation that does not say so.
+
+        It lacks the counter of the training, and another one of that is set back; or it counts to another number, in an
+        epoch of which all has been counted.
+        """
+        if self.name != trained.name:
+            last = as_number(trained.values.get(self.name))
+            return self.count is not None and last is not None and self.count < last
+        is_over = trained.count == trained.total and self.epoch is not None and self.epoch == trained.epoch
+        return is_over and self.goes_to_another(trained)
 
 
 class StepClock:
@@ -50,7 +87,7 @@ class StepClock:
         self._first_epoch: int | float | None = None
         self._step: Any = None
         self._has_evaluated = False
-        self._trained: Mapping[str, Any] = {}
+        self._trained = Counted()
         """The latest row that trains."""
         self.is_aside = False
         """Whether the latest row has a counter of its own, and not that of the training."""
@@ -86,19 +123,13 @@ class StepClock:
 
     def _counted(self, row: Mapping[str, Any], trains: bool, epoch: int | float | None) -> tuple[Any, bool]:
         """The same where there is a counter."""
-        name = self._columns.counter_of(row)
-        if name is None:
+        now = Counted.of(row, self._columns, epoch)
+        count, total = now.count, now.total
+        if not now.name:
             return self._step, False
-        count, total = as_number(row[name]), as_number(row.get(name + TOTAL))
         if count is None:
-            return row[name], False
-        trained_to, trained_total = counted(self._columns, self._trained)
-        counts_to_another = _differ(total, trained_total)
-        self.is_aside = (
-            evaluates_unsaid(self._columns, row, self._trained)
-            if trains
-            else self._counts_aside(name, count, epoch, total)
-        )
+            return row[now.name], False
+        self.is_aside = now.evaluates_unsaid(self._trained) if trains else self._counts_aside(now, count)
         if self.is_aside:
             return self._step, False
         is_next = is_next_epoch(self._columns, epoch, self._epoch, self._last, self._spacing, total)
@@ -106,37 +137,35 @@ class StepClock:
         is_again = trains and epoch is not None and self._epoch is not None and epoch < self._epoch
         begins = not is_next and (
             _is_set_back(count, self._last, self._first)
-            or (trains and counts_to_another and is_back)
+            or (trains and is_back and now.goes_to_another(self._trained))
             or (is_again and count == self._last)  # each epoch has left one report, at its end
         )
         if begins:
             self.restart()
         elif is_next:
-            stands = trains and count == trained_to and _are_whole(epoch, self._epoch)
+            stands = trains and count == self._trained.count and _are_whole(epoch, self._epoch)
             self._offset += self._passed(count, total, stands=stands)
         self._count(count, epoch)
         if trains:
-            self._trained = row
+            self._trained = now
         return self._step, begins
 
-    def _counts_aside(
-        self, name: str, count: int | float, epoch: int | float | None, total: int | float | None
-    ) -> bool:
+    def _counts_aside(self, now: Counted, count: int | float) -> bool:
         """Whether an evaluation counts its own batches, or states another one of several counters of the training.
 
         What counts behind the training does so in the same epoch. Without one it may be the begin of another run, but
         for batches.
         """
         is_back = self._last is not None and count < self._last
-        if epoch is None and self._epoch is not None and is_back:
+        if now.epoch is None and self._epoch is not None and is_back:
             return True
-        if not self._trained:  # an evaluation before any training
-            return self._columns.are_batches and total is not None
-        if name != self._columns.counter_of(self._trained):
-            return self._trained.get(name) is not None
-        if _differ(total, counted(self._columns, self._trained)[1]):
+        if not self._trained.name:  # an evaluation before any training
+            return self._columns.are_batches and now.total is not None
+        if now.name != self._trained.name:
+            return self._trained.values.get(now.name) is not None
+        if now.goes_to_another(self._trained):
             return True
-        is_in_epoch = epoch is not None and self._epoch is not None and epoch >= self._epoch
+        is_in_epoch = now.epoch is not None and self._epoch is not None and now.epoch >= self._epoch
         return is_back and (self._columns.are_batches or is_in_epoch)
 
     def _passed(self, count: int | float, total: int | float | None, *, stands: bool) -> int | float:
@@ -174,11 +203,6 @@ class StepClock:
             self._epoch = epoch
 
 
-def _differ(total: int | float | None, other: int | float | None) -> bool:
-    """Whether two numbers up to which is counted are both known, and not the same."""
-    return total is not None and other is not None and total != other
-
-
 def _are_whole(*epochs: int | float | None) -> bool:
     return all(epoch is not None and float(epoch).is_integer() for epoch in epochs)
 
@@ -198,28 +222,6 @@ def is_next_epoch(
     if epoch is not None:
         return before is not None and epoch > before
     return columns.are_batches and last is not None and total is not None and last + spacing > total
-
-
-def counted(columns: Columns, row: Mapping[str, Any]) -> tuple[int | float | None, int | float | None]:
-    """What a row counts, and the number up to which it does."""
-    name = columns.counter_of(row)
-    return (None, None) if name is None else (as_number(row[name]), as_number(row.get(name + TOTAL)))
-
-
-def evaluates_unsaid(columns: Columns, row: Mapping[str, Any], trained: Mapping[str, Any]) -> bool:
-    """Whether a row with a training loss, behind another one, is of an evaluation that does not say so.
-
-    It lacks the counter of the training, and another one of that is set back; or it counts to another number, in an
-    epoch of which all has been counted.
-    """
-    name = columns.counter_of(row)
-    (count, total), (last, last_total) = counted(columns, row), counted(columns, trained)
-    if name is not None and name != columns.counter_of(trained):
-        last = as_number(trained.get(name))
-        return count is not None and last is not None and count < last
-    epoch = epoch_of(row)
-    is_over = last == last_total and epoch is not None and epoch == epoch_of(trained)
-    return is_over and _differ(total, last_total)
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:
