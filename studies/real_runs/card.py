@@ -1,7 +1,7 @@
 """The figures of the data card, counted from the data sets themselves.
 
-python -m studies.real_runs.card data/real_runs*.parquet                           # print them
-python -m studies.real_runs.card data/real_runs*.parquet --into data/README.md     # put them into the card
+python -m studies.real_runs.card                           # print them
+python -m studies.real_runs.card --into data/README.md     # put them into the card
 """
 
 from __future__ import annotations
@@ -25,6 +25,11 @@ from rmetric.records import NO_FAULT
 from studies.documents import put_between
 
 BEGIN, END = "<!-- figures: python -m studies.real_runs.card -->", "<!-- end of figures -->"
+DATA_SETS = (
+    "real_runs", "real_runs_transfer", "real_runs_fresh", "real_runs_transfer_2", "real_runs_fresh_2",
+    "real_runs_transfer_3", "real_runs_transfer_4", "real_runs_transfer_5", "zoo", "zoo_2", "zoo_3", "bugs",
+)  # fmt: skip
+"""Own data sets, in the order of the card."""
 SET_COLUMNS = (
     "runs", "records", *KINDS, "distinct healthy steps", "in the fit half", "in the score half",
 )  # fmt: skip
@@ -106,7 +111,10 @@ def _column_rows(stored: Sequence[StoredRun]) -> list[dict[str, str]]:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Count the figures of the data card from the data sets.")
-    p.add_argument("data_sets", nargs="+", type=Path, metavar="FILE", help="data sets, in the order of the card")
+    own = [Path("data", f"{name}.parquet") for name in DATA_SETS]
+    p.add_argument(
+        "data_sets", nargs="*", type=Path, default=own, metavar="FILE", help="data sets (default: all own ones)"
+    )
     p.add_argument("--into", type=Path, metavar="CARD", help="Markdown file to put them into (default: the screen)")
     return p
 
