@@ -103,7 +103,7 @@ def test_a_signal_leaves_no_half_of_a_file(
     command: list[str], sent: signal.Signals, ended: tuple[int, str], tmp_path: Path
 ) -> None:
     long, out = tmp_path / "long.jsonl", tmp_path / "results"
-    long.write_text("".join(f'{{"step": {step}, "loss": {2 + step % 7 / 100}}}\n' for step in range(200_000)))
+    long.write_text("".join(f'{{"step": {step}, "loss": {2 + step % 7 / 100}}}\n' for step in range(40_000)))
     arguments = [*command, str(long), "--out", str(out), "--no-plot"]
     assert ended_by(sent, arguments, lambda: [*out.glob(".long.csv.*.part")]) == ended
     assert not [*out.iterdir()]
