@@ -22,6 +22,8 @@ from rmetric.states import FIRST_LOOK, State
 from tests.monitor.common import small_loss, small_training
 
 STEPS, EVERY = 240, 30
+WATCHED: dict[str, Any] = {"hardware": False, "detectors": ["loss_spike"]}
+"""Few detectors: they take a third of the time of a step, and none is asked about states."""
 
 
 def overfitting(
@@ -32,7 +34,7 @@ def overfitting(
     With ``resume_at`` it is resumed after that step, from a state without the entry ``forget``.
     """
     model, optimizer = small_training()
-    options: dict[str, Any] = {"log": log, "hardware": False, "record_every": record_every}
+    options: dict[str, Any] = {"log": log, "record_every": record_every, **WATCHED}
     monitor = TrainingMonitor(model, optimizer, **options)
     for step in range(1, STEPS + 1):
         optimizer.zero_grad()
@@ -113,12 +115,12 @@ def test_a_run_that_is_resumed_near_its_end_has_an_end_again(tmp_path: Path, res
 def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     model, optimizer = small_training()
-    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+    with TrainingMonitor(model, optimizer, log=log, **WATCHED) as monitor:
         for step in range(120):  # its loss stands still
             _step(monitor, model, optimizer, 2.0 + 0.01 * (step % 3))
         state = monitor.state_dict()
     assert states(lines_of(log))[0]["state"] == "NEVER_LEARNS"
-    with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
+    with TrainingMonitor(model, optimizer, log=log, **WATCHED) as monitor:
         monitor.load_state_dict(state)
         for step in range(200):
             _step(monitor, model, optimizer, 2.0 / (1.0 + 0.1 * step))
@@ -135,7 +137,7 @@ def long_run(
     """
     model, optimizer = small_training()
     clock = (number * step_s for number in itertools.count())
-    options: dict[str, Any] = {"log": log, "hardware": False, "clock": lambda: next(clock)}
+    options: dict[str, Any] = {"log": log, "clock": lambda: next(clock), **WATCHED}
     monitor = TrainingMonitor(model, optimizer, **options)
     for step, loss in enumerate(losses, 1):
         _step(monitor, model, optimizer, loss)
@@ -163,7 +165,7 @@ def falling(steps: int) -> list[float]:
 @pytest.mark.slow
 def test_a_state_is_told_once_while_the_run_goes_on(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    (told,) = long_run(log, flat(1200), step_s=5.0)
+    (told,) = long_run(log, flat(1040), step_s=5.0)
     assert (told["step"], told["state"], told["since"]) == (FIRST_LOOK, "NEVER_LEARNS", 1)
     assert "the run is in the state NEVER_LEARNS" in told["message"]
     assert replay_log(log).own.states == {"NEVER_LEARNS": 1}  # type: ignore[union-attr]
@@ -172,7 +174,7 @@ def test_a_state_is_told_once_while_the_run_goes_on(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    first, over = long_run(log, [*flat(520), *falling(700)], step_s=5.0)
+    first, over = long_run(log, [*flat(520), *falling(520)], step_s=5.0)
     assert (first["state"], over["state"], over["over"]) == ("NEVER_LEARNS", "NEVER_LEARNS", True)
     assert over["step"] == 2 * FIRST_LOOK
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
@@ -181,14 +183,14 @@ def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path
 @pytest.mark.slow
 def test_what_was_told_before_a_resume_is_told_once_and_can_be_over(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    first, over = long_run(log, [*flat(520), *falling(750)], step_s=5.0, resume_at=700)
+    first, over = long_run(log, [*flat(520), *falling(570)], step_s=5.0, resume_at=700)
     assert (first["step"], over["step"], over["over"]) == (FIRST_LOOK, 2 * FIRST_LOOK, True)
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
 def test_what_was_told_after_the_checkpoint_is_told_again(tmp_path: Path) -> None:
-    (told,) = long_run(tmp_path / "run.jsonl", flat(900), step_s=5.0, resume_at=540)  # the state is that of step 490
+    (told,) = long_run(tmp_path / "run.jsonl", flat(620), step_s=5.0, resume_at=540)  # the state is that of step 490
     assert told["step"] == FIRST_LOOK
 
 
@@ -201,8 +203,8 @@ def test_a_look_that_fails_is_not_made_at_once_again(tmp_path: Path, monkeypatch
         raise ImportError("no SciPy")
 
     monkeypatch.setattr("rmetric.monitor.state_watch.states_of", fails)
-    assert not long_run(tmp_path / "run.jsonl", flat(1100), step_s=5.0)
-    assert looks == [FIRST_LOOK, 2 * FIRST_LOOK, 1100]
+    assert not long_run(tmp_path / "run.jsonl", flat(1040), step_s=5.0)
+    assert looks == [FIRST_LOOK, 2 * FIRST_LOOK, 1040]
 
 
 def test_a_run_that_is_not_known_as_a_whole_is_not_asked_for_at_every_record() -> None:
@@ -218,17 +220,17 @@ def test_a_run_that_is_not_known_as_a_whole_is_not_asked_for_at_every_record() -
 @pytest.mark.slow
 def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
-    assert len(long_run(log, flat(600), step_s=5.0, end=False)) == 1
+    assert len(long_run(log, flat(520), step_s=5.0, end=False)) == 1
     own = replay_log(log).own
     assert own is not None
     assert own.sentence.startswith(
-        "not watched to its end, the last step is 600: no alert in 600 records; NEVER_LEARNS"
+        "not watched to its end, the last step is 520: no alert in 520 records; NEVER_LEARNS"
     )
 
 
 @pytest.mark.slow
 def test_looks_take_no_more_than_their_share_of_the_training(tmp_path: Path) -> None:
-    assert [line["step"] for line in long_run(tmp_path / "run.jsonl", flat(1200), step_s=0.02)] == [1200]
+    assert [line["step"] for line in long_run(tmp_path / "run.jsonl", flat(520), step_s=0.02)] == [520]
 
 
 def lines_of(log: Path) -> list[dict[str, Any]]:
