@@ -7,8 +7,6 @@ import logging
 import math
 import re
 import shlex
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ import pytest
 
 import rmetric
 from rmetric import read_run
+from rmetric.commands import main
 from rmetric.detectors import RobustRMetricDetector
 
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
@@ -27,7 +26,6 @@ TEXT = (ROOT / "docs" / "monitor.md").read_text(encoding="utf-8")
 ABROAD, ROBUST, FINDINGS = (
     (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("abroad.md", "robust.md", "FINDINGS.md")
 )
-COMMAND = "import sys; from rmetric.commands import main; sys.exit(main())"
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 
 
@@ -208,7 +206,7 @@ def test_the_sinks_show_the_run(given: Callable[..., dict[str, Any]], monkeypatc
 
 
 @pytest.mark.slow
-def test_the_commands_judge_a_log(given: Callable[..., dict[str, Any]]) -> None:
+def test_the_commands_judge_a_log(given: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
     names = given(broken=81)
     exec(
         block("# 2: after backward").replace(
@@ -218,11 +216,10 @@ def test_the_commands_judge_a_log(given: Callable[..., dict[str, Any]]) -> None:
     )
     (typed,) = [code.splitlines() for language, code in re.findall(r"```(\w*)\n(.*?)```", TEXT, re.S) if not language]
     assert [line.split()[1] for line in typed] == ["diagnose", "replay"]
+    capsys.readouterr()
     for command, status in zip(typed, (1, 0), strict=True):  # 1: there are findings
-        program = [sys.executable, "-c", COMMAND, *shlex.split(command)[1:]]
-        ended = subprocess.run(program, capture_output=True, text=True)
-        assert ended.returncode == status, ended.stdout + ended.stderr
-        assert "81" in ended.stdout
+        assert main(shlex.split(command)[1:]) == status
+        assert "81" in capsys.readouterr().out
 
 
 def test_the_run_so_far_can_be_asked(given: Callable[..., dict[str, Any]]) -> None:

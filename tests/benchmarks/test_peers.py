@@ -271,13 +271,12 @@ def test_the_requirements_pin_every_tool(peers: ModuleType) -> None:
     assert set(peers.TOOLS) < set(peers.pinned())
 
 
-@pytest.mark.slow
-def test_help_and_bad_input(tmp_path: Path) -> None:
-    script = [sys.executable, str(BENCHMARKS / "peers.py")]
-    shown = subprocess.run([*script, "--help"], capture_output=True, text=True, check=True).stdout
-    assert "seconds that a tool has for one log (default: 120.0)" in " ".join(shown.split())
-    bad = subprocess.run([*script, "--logs", str(tmp_path / "none")], capture_output=True, text=True)
-    assert bad.returncode == 2 and bad.stderr.startswith("error: ") and bad.stderr.count("\n") == 1
+def test_help_and_bad_input(peers: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert peers.main(["--help"]) == 0
+    assert "seconds that a tool has for one log (default: 120.0)" in " ".join(capsys.readouterr().out.split())
+    assert peers.main(["--logs", str(tmp_path / "none")]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ") and told.count("\n") == 1
 
 
 # -- the tools themselves --------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.commands import main
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
 DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "watch.md").read_text(encoding="utf-8")
@@ -37,8 +38,7 @@ def test_all_commands_are_known_kinds() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [words for words in COMMANDS if words[0] == "report"], ids=" ".join)
 def test_the_page_is_written(words: list[str], folder: Path) -> None:
-    ended = subprocess.run([sys.executable, "-m", "rmetric", *words], capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
+    assert main(words) == 0
     assert list(folder.glob("*.html"))
 
 
