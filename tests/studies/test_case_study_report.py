@@ -342,10 +342,10 @@ def test_real_runs_on_a_page(real_logs: list[Path]) -> None:
 @pytest.mark.slow
 def test_many_runs_take_several_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "rendered", lambda figure: {"axes": len(figure.axes)})
-    drawings = dashboard.draw(by_hand(tmp_path, runs=[*[NAN_LOSS] * 9, CONTROL]))
+    drawings = dashboard.draw(by_hand(tmp_path, runs=[*[NAN_LOSS] * 6, CONTROL]))
     assert [drawing.name for drawing in drawings] == ["dashboard_1", "dashboard_2"]
     assert "page 2 of 2" in drawings[1].title
-    assert sum(drawing.files["axes"] for drawing in drawings) == 10 * len(dashboard.PANELS)  # type: ignore[misc]
+    assert sum(drawing.files["axes"] for drawing in drawings) == 7 * len(dashboard.PANELS)  # type: ignore[misc]
 
 
 def test_every_panel_is_named_once(results: CaseResults) -> None:

@@ -82,6 +82,12 @@ def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]
     return {table.name: table for table in build_tables(studies, beside=beside)}
 
 
+@pytest.fixture(scope="module")
+def alone(studies: dict[str, Evaluator]) -> dict[str, list[Table]]:
+    """The tables of each study alone."""
+    return {study: build_tables(ev) for study, ev in studies.items()}
+
+
 def test_latex_can_write_all_that_tables_of_both_studies_say(tables: dict[str, Table]) -> None:
     for table in tables.values():
         assert "U+" not in to_latex(table), table.name
@@ -119,10 +125,11 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_study_alone_has_the_tables_it_always_had(studies: dict[str, Evaluator]) -> None:
-    alone = build_tables(studies["simulated"])
-    assert build_tables({"simulated": studies["simulated"]}) == alone
-    assert not any("study" in table.frame for table in alone if table.name != "headline")
+def test_one_study_alone_has_the_tables_it_always_had(
+    studies: dict[str, Evaluator], alone: dict[str, list[Table]]
+) -> None:
+    assert build_tables({"simulated": studies["simulated"]}) == alone["simulated"]
+    assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
 
 
 @pytest.mark.slow
@@ -223,7 +230,7 @@ def test_the_ledger_has_a_row_a_study(tables: dict[str, Table], studies: dict[st
 
 @pytest.mark.slow
 def test_tables_of_real_runs_follow_and_need_a_real_study(
-    tables: dict[str, Table], studies: dict[str, Evaluator]
+    tables: dict[str, Table], alone: dict[str, list[Table]]
 ) -> None:
     names, own = list(tables), ["table_12_risk", "table_13_healing", "table_14_diagnosis", "table_14b_confusion"]
     pair = [name for name in names if name.startswith("table_15")]
@@ -240,9 +247,9 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
     assert len(pair) == 3
     for name in (*own, *ratio):
         assert "study" not in {column.key for column in tables[name].columns}  # of the real one alone
-    alone = {study: {table.name for table in build_tables(ev)} for study, ev in studies.items()}
-    assert not alone["simulated"] & {*own, *pair, *ratio}
-    assert {*own, *ratio} <= alone["real"] and not alone["real"] & {*pair}
+    simulated, real = ({table.name for table in alone[study]} for study in ("simulated", "real"))
+    assert not simulated & {*own, *pair, *ratio}
+    assert {*own, *ratio} <= real and not real & {*pair}
 
 
 @pytest.mark.slow
