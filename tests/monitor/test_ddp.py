@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from datetime import timedelta
 from pathlib import Path
@@ -22,6 +21,7 @@ from rmetric.monitor.dispersion.collectives import patience_s
 from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
+from tests.helpers import lines_of
 from tests.live.processes import Ended, run_processes
 
 SCENARIOS = "tests.monitor.ddp_scenarios"
@@ -134,7 +134,7 @@ def test_the_monitor_logs_sigma_squared_and_the_noise_scale_of_the_workers(
     healthy: list[dict[str, Any]], healthy_folder: Path
 ) -> None:
     assert not (healthy_folder / "healthy_1.jsonl").exists()
-    events = [json.loads(line) for line in (healthy_folder / "healthy_0.jsonl").read_text().splitlines()]
+    events = lines_of((healthy_folder / "healthy_0.jsonl").read_bytes())
     sources = [event["source"] for event in events if event.get("signal") == "sigma_sq"]
     assert sources[-1] == "workers"
     metrics = [event for event in events if event["event"] == "METRICS"]
@@ -147,7 +147,7 @@ def test_the_monitor_logs_sigma_squared_and_the_noise_scale_of_the_workers(
 
 
 def _logged_losses(log: Path) -> list[float]:
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = lines_of(log.read_bytes())
     return [event["training_loss"] for event in events if event["event"] == "METRICS"]
 
 
@@ -159,7 +159,7 @@ def test_the_loss_is_the_mean_over_the_workers_and_the_log_says_so(
     assert mine[1] != pytest.approx(means[1], rel=0.01)
     logged = _logged_losses(healthy_folder / "healthy_0.jsonl")
     assert logged == pytest.approx([mine[0], *means[1:]], rel=1e-5)  # they agree in the first step
-    events = [json.loads(line) for line in (healthy_folder / "healthy_0.jsonl").read_text().splitlines()]
+    events = lines_of((healthy_folder / "healthy_0.jsonl").read_bytes())
     sources = [(event["step"], event["source"]) for event in events if event.get("signal") == "training_loss"]
     assert sources == [(1, "first worker"), (2, "mean over the workers")]
 
@@ -269,7 +269,7 @@ def test_a_killed_worker_appears_in_lambda(killed: list[Ended]) -> None:
 
 
 def test_the_survivors_log_ends_with_the_worker_lost(killed: list[Ended], killed_folder: Path) -> None:
-    events = [json.loads(line) for line in (killed_folder / "survivor.jsonl").read_text().splitlines()]
+    events = lines_of((killed_folder / "survivor.jsonl").read_bytes())
     step = killed[0].found["step"]
     assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": step, "reason": "WORKER_LOST"}
     (event,) = [event for event in events if event["event"] == "HARDWARE_EVENT"]
@@ -285,7 +285,7 @@ def test_two_lines_without_a_context_are_enough_for_the_worker_lost(tmp_path: Pa
     survivor, victim = run_processes(SCENARIOS, "killed_in_two_lines", tmp_path)
     assert victim.killed and survivor.code != 0
     assert "Traceback" in survivor.errors  # Python's own report comes as well
-    events = [json.loads(line) for line in (tmp_path / "survivor.jsonl").read_text().splitlines()]
+    events = lines_of((tmp_path / "survivor.jsonl").read_bytes())
     assert events[-1] == {"event": "EXPERIMENT_FAILURE", "step": 5, "reason": "WORKER_LOST"}
     (event,) = [event for event in events if event["event"] == "HARDWARE_EVENT"]
     assert (event["kind"], event["worker"], event["step"]) == ("fatal", 1, 5)

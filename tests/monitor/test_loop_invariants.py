@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import logging
 import math
 from collections.abc import Callable, Iterable
@@ -43,6 +42,7 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.settings import Change
 from rmetric.state import restore, state_of
+from tests.helpers import lines_of
 
 ONSET = 40
 STEPS = 48
@@ -395,7 +395,7 @@ BREAKS = {
 
 
 def told(log: Path) -> list[tuple[int, str]]:
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = lines_of(log.read_bytes())
     return [(line["step"], line["setting"]) for line in lines if line["event"] == "SETTING_CHANGED"]
 
 

@@ -25,6 +25,7 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.record_interval import CHECKED
 from rmetric.monitor.repair import GoBack, SkipUpdate
 from tests.forked import needs_fork, run_forked
+from tests.helpers import lines_of
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of, measurer_of, small_loss, small_training
 from tests.monitor.repair.common import hooks_of
@@ -303,7 +304,7 @@ def test_lines_are_strict_json_and_start_and_end_properly(tmp_path: Path) -> Non
     with watched(run, log=tmp_path / "run.jsonl", config={"experiment_id": "mine", "seed": 3}) as monitor:
         monitor.note("COMMENT", text="hello")
         train(run, 3)
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    lines = lines_of((tmp_path / "run.jsonl").read_bytes())
     assert lines[0]["event"] == "EXPERIMENT_START"
     assert lines[0]["config"]["experiment_id"] == "mine" and lines[0]["config"]["backend"] == "torch"
     assert lines[1] == {"event": "COMMENT", "step": 1, "text": "hello"}
@@ -739,5 +740,5 @@ def test_a_note_of_a_step_that_never_comes_is_written_at_the_end(tmp_path: Path)
     with watched(run, log=tmp_path / "run.jsonl") as monitor:
         monitor.note("LATER", step=50)
         train(run, 3)
-    events = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    events = lines_of((tmp_path / "run.jsonl").read_bytes())
     assert [event["step"] for event in events if event["event"] == "LATER"] == [50]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import torch
 
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
 
@@ -39,7 +39,7 @@ def watched(tmp_path: Path, call: Callable[[TrainingMonitor], Any], **options: A
             monitor.step(loss)
             optimizer.step()
     assert read_run(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3]
-    return [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    return lines_of((tmp_path / "run.jsonl").read_bytes())
 
 
 def _saved(state: dict[str, Any]) -> io.BytesIO:

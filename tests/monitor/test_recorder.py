@@ -14,6 +14,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import LogConfig, Recorder, start_config
 from rmetric.monitor.sinks import Sinks
 from rmetric.monitor.sinks.jsonl import JsonlSink
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
 
@@ -26,7 +27,7 @@ def test_what_a_configuration_says_of_a_data_loader_is_no_number_of_workers(numb
         loss = small_loss(model, 1)
         loss.backward()
         monitor.step(loss)
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = lines_of(log.read_bytes())
     assert events[0]["config"]["num_workers"] == number
     assert [event["active_workers"] for event in events if event["event"] == "METRICS"] == [[0]]
 

@@ -12,6 +12,7 @@ from rmetric.diagnosis import diagnose
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.settings import KEPT, MODES, Change, KeptSettings
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss
 
 
@@ -225,7 +226,7 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
             optimizer.step()
     assert [(alert.step, alert.cause) for alert in alerts] == [(40, "setting_changed")]
     assert f"{MODES} changed from 0 to 5" in alerts[0].message and "evaluation mode" in alerts[0].message
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = lines_of(log.read_bytes())
     changed = [line for line in lines if line["event"] == "SETTING_CHANGED"]
     assert changed == [{"event": "SETTING_CHANGED", "step": 40, "setting": MODES, "before": "0", "now": "5"}]
     assert [line["step"] for line in lines if line.get("settings_changed")] == [40]
@@ -247,7 +248,7 @@ def test_a_mode_that_is_set_right_again_stands_in_the_log_and_the_finding_has_pa
             monitor.step(loss)
             optimizer.step()
     assert [alert.step for alert in alerts] == [40]
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines = lines_of(log.read_bytes())
     changed = [(line["step"], line["before"], line["now"]) for line in lines if line["event"] == "SETTING_CHANGED"]
     assert changed == [(40, "0", "5"), (43, "5", "0")]
     (finding,) = diagnose(log).findings

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import logging
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,6 +18,7 @@ from rmetric.records import Observations
 from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
 from rmetric.states import FIRST_LOOK, State
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
 STEPS, EVERY = 240, 30
@@ -52,7 +52,7 @@ def overfitting(
             monitor = TrainingMonitor(model, optimizer, **options)
             monitor.load_state_dict(state)
     monitor.close()
-    return lines_of(log)
+    return lines_of(log.read_bytes())
 
 
 def states(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -119,12 +119,12 @@ def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: 
         for step in range(120):  # its loss stands still
             _step(monitor, model, optimizer, 2.0 + 0.01 * (step % 3))
         state = monitor.state_dict()
-    assert states(lines_of(log))[0]["state"] == "NEVER_LEARNS"
+    assert states(lines_of(log.read_bytes()))[0]["state"] == "NEVER_LEARNS"
     with TrainingMonitor(model, optimizer, log=log, **WATCHED) as monitor:
         monitor.load_state_dict(state)
         for step in range(200):
             _step(monitor, model, optimizer, 2.0 / (1.0 + 0.1 * step))
-    assert not states(lines_of(log))
+    assert not states(lines_of(log.read_bytes()))
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
@@ -151,7 +151,7 @@ def long_run(
         monitor.close()
     else:
         monitor.detach()
-    return states(lines_of(log))
+    return states(lines_of(log.read_bytes()))
 
 
 def flat(steps: int) -> list[float]:
@@ -231,10 +231,6 @@ def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path)
 @pytest.mark.slow
 def test_looks_take_no_more_than_their_share_of_the_training(tmp_path: Path) -> None:
     assert [line["step"] for line in long_run(tmp_path / "run.jsonl", flat(520), step_s=0.02)] == [520]
-
-
-def lines_of(log: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def _step(monitor: TrainingMonitor, model: Any, optimizer: Any, loss: float) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks.base import points
 from rmetric.replay import replay_log
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
 MODES: list[dict[str, Any]] = [{}, {"sync": True}, {"policy": RecomputeStep(rehearsal=False)}]
@@ -30,7 +30,7 @@ def train(monitor: TrainingMonitor, model: Any, optimizer: Any, first: int, last
 
 def lines(log: Path) -> list[tuple[str, int]]:
     """Kind and step of the evaluations and records of a log, in its order."""
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = lines_of(log.read_bytes())
     return [(event["event"], event["step"]) for event in events if event["event"] in ("METRICS", "VALIDATION")]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from collections.abc import Mapping
@@ -23,6 +22,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismMonitor, MechanismWatch, MonitorResult
 from rmetric.monitor.mechanism.base import HostArrays, Task
 from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
+from tests.helpers import lines_of
 from tests.live.architectures import model_of, tokens
 from tests.live.live import make_live_run, read, train, watched
 from tests.monitor.common import Waits, backward, batch_of
@@ -155,7 +155,7 @@ def test_numbers_that_are_not_finite_are_written_as_such_and_read_back(tmp_path:
     log = read(tmp_path / "run.jsonl")
     for name in ("qk_entropy", "query_norm", "attention_entropy", "update_max"):
         assert log.observations[name][5] == math.inf, name
-    lines = [json.loads(line) for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    lines = lines_of((tmp_path / "run.jsonl").read_bytes())
     [record] = [line for line in lines if line["event"] == "METRICS" and line["step"] == 6]
     assert "qk_entropy" in record["mechanism"]["non_finite"]
 

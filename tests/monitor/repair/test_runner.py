@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import LowerLearningRate, Policy, RecomputeStep, SkipUpdate
+from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import hooks_of
 
@@ -76,7 +76,7 @@ def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.
 
             if monitor.step(compute(), recompute=compute):
                 optimizer.step()
-    events = [json.loads(line) for line in log.read_text().splitlines()]
+    events = lines_of(log.read_bytes())
     refused = [event["step"] for event in events if event["event"] == "REPAIR" and event["verdict"] == "refused"]
     assert refused == [3, 7]
     assert sum("no update is made" in record.message for record in caplog.records) == 2
