@@ -33,7 +33,7 @@ from rmetric.signals import Weights
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 MOST_BYTES = 2**26
-"""Of all starts of detectors that are held, and of all bootstrap weights."""
+"""Of all starts of detectors that are held, of all counts, and of all bootstrap weights."""
 REFERENCE = "r_metric"
 """The detector that all others are compared with."""
 PAPER_THRESHOLDS = (0.55, 0.56, 0.57, 0.60, 0.65)
@@ -45,6 +45,11 @@ ALL: NDArray[np.bool_] | None = None
 """All runs."""
 NO_RECORD = Score.undefined("it scores no record of these logs")
 """Any score of a detector that judges nothing: it is not quiet."""
+
+
+def _bytes_of(columns: object) -> int:
+    """Of the arrays of a data class."""
+    return sum(column.nbytes for column in vars(columns).values() if isinstance(column, np.ndarray))
 
 
 class Latest(Generic[K, V]):
@@ -145,9 +150,9 @@ class Evaluator:
         self.detectors = {name: detectors[name] for name in (*first, *detectors)}
         self.draws, self.seed, self.jobs = draws, seed, jobs
         self.timeline = Timeline.of(study.runs)
-        self._starts = Latest[str, Starts](lambda starts: sum(column.nbytes for column in vars(starts).values()))
+        self._starts = Latest[str, Starts](_bytes_of)
         self._weights = Latest[bytes, BootstrapWeights](lambda weights: weights.nbytes)
-        self._counts: dict[tuple[object, Protocol, float], Counts] = {}
+        self._counts = Latest[tuple[object, Protocol, float], Counts](_bytes_of)
         self._fits: dict[tuple[bytes, Protocol], Fitted | None] = {}
 
     @classmethod
@@ -234,13 +239,13 @@ class Evaluator:
     def counts(self, name: str, protocol: Protocol, threshold: float | None = None) -> Counts:
         """Counts of all runs, at the detector's published threshold or another one."""
         limit = self.detectors[name].threshold if threshold is None else threshold
-        key = (name, protocol, limit)
-        if key not in self._counts:
+
+        def counted() -> Counts:
             if protocol == "strict":
-                self._counts[key] = self.timeline.count_strict(self.starts(name), limit)
-            else:
-                self._counts[key] = self.timeline.count(protocol, self.scores[name], limit)
-        return self._counts[key]
+                return self.timeline.count_strict(self.starts(name), limit)
+            return self.timeline.count(protocol, self.scores[name], limit)
+
+        return self._counts.get((name, protocol, limit), counted)
 
     def lacking(self, name: str) -> dict[str, int]:
         """Measurement that a detector reads → number of runs that lack it (:meth:`Detector.missing`), if any does."""
@@ -357,9 +362,9 @@ class Evaluator:
     def counts_with(self, weights: Weights, threshold: float, protocol: Protocol) -> Counts:
         """The R-Metric with other weights."""
         key = (weights, protocol, threshold)
-        if key not in self._counts:
-            self._counts[key] = self.timeline.count(protocol, _Weighed(weights, self.signals_3N), threshold)
-        return self._counts[key]
+        return self._counts.get(
+            key, lambda: self.timeline.count(protocol, _Weighed(weights, self.signals_3N), threshold)
+        )
 
     def fit(self, runs_R: NDArray[np.bool_], protocol: Protocol) -> Fitted | None:
         """Weights and threshold of highest F1 on the traced fit half of these runs; ``None`` if none of them failed."""
