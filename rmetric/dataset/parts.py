@@ -21,7 +21,7 @@ from rmetric.files import checksum
 from rmetric.log_reader import tell
 from rmetric.records import Observations, Run
 
-FILES_IN_MEMORY = 16
+FILES_IN_MEMORY = 4
 """Of 60 simulated runs of 500 records: 5 MB each."""
 RUNS_IN_MEMORY = 1_000
 """Runs whose configurations and events are kept: 70 MB. Tables go through all runs a hundred times."""

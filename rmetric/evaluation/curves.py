@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation import scores
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Column, Protocol, Starts, Timeline
-from rmetric.evaluation.scores import Score
+from rmetric.evaluation.scores import HitCounts, Score
 
 
 @dataclass(frozen=True)
@@ -47,32 +47,34 @@ class Curve:
     @property
     def false_alarm_rate(self) -> NDArray[np.float64]:
         """Per 1,000 healthy steps (strict); share of the runs that did not fail (paper). NaN if there are none."""
+        return self._rate(self.fp)
+
+    def _rate(self, fp: NDArray[np.integer]) -> NDArray[np.float64]:
         scale = 1000.0 if self.protocol == "strict" else 1.0
-        return scale * self.fp / self.healthy if self.healthy else np.full(len(self.fp), np.nan)
+        return scale * fp / self.healthy if self.healthy else np.full(len(fp), np.nan)
 
     def frontier(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Best recall at each false-alarm rate or below: (rates, recalls), both increasing; the free-response ROC."""
-        order = np.lexsort((-self.recall, self.false_alarm_rate))
-        rate, best = self.false_alarm_rate[order], np.maximum.accumulate(self.recall[order])
-        better = np.concatenate([[True], best[1:] > best[:-1]]) if len(best) else np.zeros(0, bool)
-        return rate[better], best[better]
+        tp = np.full(self.fp.max(initial=-1) + 1, -1, self.tp.dtype)
+        np.maximum.at(tp, self.fp, self.tp)  # by number of false alarms
+        best = np.maximum.accumulate(tp)
+        fp = np.flatnonzero(np.diff(best, prepend=-1) > 0)
+        return self._rate(fp), scores.recall(HitCounts(best[fp], fp, self.failed))
 
     def precision_recall(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Best precision at each recall or above: (recalls increasing from 0, precisions falling).
 
         Both are empty if no threshold warns a run.
         """
-        usable = ~np.isnan(self.precision) & ~np.isnan(self.recall) & (self.tp > 0)
-        if not usable.any():
+        never = np.iinfo(self.fp.dtype).max
+        fp = np.full(self.tp.max(initial=0) + 1, never, self.fp.dtype)
+        np.minimum.at(fp, self.tp, self.fp)  # by number of warned runs
+        tp = 1 + np.flatnonzero(fp[1:] < never)
+        if not self.failed or not len(tp):
             return np.empty(0), np.empty(0)
-        order = np.argsort(self.recall[usable])
-        recall = self.recall[usable][order]
-        precision = np.maximum.accumulate(self.precision[usable][order][::-1])[::-1]
-        last = np.concatenate([recall[1:] != recall[:-1], [True]])
-        # At equal recall the first of them has the best precision of all that follow, itself included.
-        first = np.concatenate([[True], last[:-1]])
-        recall, precision = recall[first], precision[first]
-        return np.concatenate([[0.0], recall]), np.concatenate([precision[:1], precision])
+        best = HitCounts(tp, fp[tp], self.failed)
+        precision = np.maximum.accumulate(scores.precision(best)[::-1])[::-1]
+        return np.concatenate([[0.0], scores.recall(best)]), np.concatenate([precision[:1], precision])
 
     def average_precision(self) -> Score:
         """Area under :meth:`precision_recall`.

@@ -126,20 +126,16 @@ class Timeline:
     def of(cls, runs: Sequence[Run]) -> Timeline:
         """The timeline of some logs."""
         truths = tuple(truth_of(run) for run in runs)
-        steps: list[NDArray[np.integer]] = [np.empty(0, np.int32)]
-        zones, healthy = [np.empty(0, np.int8)], []
-        for run, truth, own_from in zip(runs, truths, _own_steps(runs, truths), strict=True):
-            step = run.observations.step
-            steps.append(step.astype(np.int32) if not len(step) or step[-1] < 2**31 else step)
-            zones.append(_zones(step, truth, own_from))
-            healthy.append(_healthy_steps(run, truth, own_from))
-        return cls(
-            truths=truths,
-            step=np.concatenate(steps),
-            bounds=np.cumsum([0, *map(len, steps[1:])], dtype=np.int64),
-            zone=np.concatenate(zones),
-            healthy_steps=np.array(healthy, dtype=np.int64),
-        )
+        bounds = np.cumsum([0, *(len(run.observations) for run in runs)], dtype=np.int64)
+        steps, zones = np.empty(bounds[-1], np.int32), np.empty(bounds[-1], np.int8)
+        healthy = np.empty(len(runs), np.int64)
+        for index, (run, truth, own_from) in enumerate(zip(runs, truths, _own_steps(runs, truths), strict=True)):
+            rows, step = slice(bounds[index], bounds[index + 1]), run.observations.step
+            if len(step) and step[-1] >= 2**31:
+                steps = steps.astype(np.int64, copy=False)
+            steps[rows], zones[rows] = step, _zones(step, truth, own_from)
+            healthy[index] = _healthy_steps(run, truth, own_from)
+        return cls(truths=truths, step=steps, bounds=bounds, zone=zones, healthy_steps=healthy)
 
     def __len__(self) -> int:
         return len(self.truths)
@@ -178,8 +174,8 @@ class Timeline:
 
     def only(self, runs_R: NDArray[np.bool_]) -> tuple[Timeline, NDArray[np.bool_]]:
         """The timeline of some of the runs, zones unchanged, and which records it consists of, shape (records,)."""
-        rows = runs_R[self.run]
-        lengths = np.diff(self.bounds)[runs_R]
+        lengths = np.diff(self.bounds)
+        rows, lengths = np.repeat(runs_R, lengths), lengths[runs_R]
         part = Timeline(
             truths=tuple(truth for truth, chosen in zip(self.truths, runs_R.tolist(), strict=True) if chosen),
             step=self.step[rows],

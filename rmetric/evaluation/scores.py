@@ -39,8 +39,8 @@ def resample(runs: int, draws: int, rng: np.random.Generator) -> BootstrapWeight
     weights_BR = np.zeros((draws, runs), np.uint8)
     for rows in _blocks(weights_BR):
         drawn, count = rng.integers(runs, size=weights_BR[rows].shape), rows.stop - rows.start
-        chosen = drawn + np.arange(count)[:, None] * runs
-        weights_BR[rows] = np.bincount(chosen.ravel(), minlength=count * runs).reshape(count, runs)
+        drawn += np.arange(count)[:, None] * runs
+        weights_BR[rows] = np.bincount(drawn.ravel(), minlength=count * runs).reshape(count, runs)
     return weights_BR
 
 
@@ -382,16 +382,17 @@ def median_lead(counts: Counts, weights_BR: BootstrapWeights | None = None) -> S
         return Score.undefined(METRICS["mean_lead"].undefined)
     if weights_BR is None:
         return Score(float(np.median(leads)))
-    drawn = _weighted_median(leads, weights_BR[:, counts.counted & (counts.tp > 0)])
+    drawn = _weighted_median(leads, weights_BR, np.flatnonzero(counts.counted & (counts.tp > 0)))
     return Score(float(np.median(leads)), *percentile_interval(drawn))
 
 
-def _weighted_median(values: Values, weights_BK: BootstrapWeights) -> Values:
-    order = np.argsort(values)
-    ranked = values[order]
-    found = np.full(len(weights_BK), np.nan)
-    for rows in _blocks(weights_BK):
-        reached_BK = np.cumsum(weights_BK[rows][:, order], axis=1, dtype=np.float64)
+def _weighted_median(values_K: Values, weights_BR: BootstrapWeights, runs_K: NDArray[np.intp]) -> Values:
+    """Median of the values of some runs in each resample, shape (draws,); NaN where it has none of them."""
+    order = np.argsort(values_K)
+    ranked, runs_K = values_K[order], runs_K[order]
+    found = np.full(len(weights_BR), np.nan)
+    for rows in _blocks(weights_BR):
+        reached_BK = np.cumsum(weights_BR[rows][:, runs_K], axis=1, dtype=np.float64)
         half_B1 = reached_BK[:, -1:] / 2.0
         below, above = (reached_BK >= half_B1).argmax(axis=1), (reached_BK > half_B1).argmax(axis=1)
         found[rows] = np.where(half_B1[:, 0] > 0, (ranked[below] + ranked[above]) / 2.0, np.nan)
