@@ -1,12 +1,12 @@
-"""Measure how the cost of a study grows with its runs: simulate, score, tables apart.
+"""Measure how the cost of a study grows with its runs: simulate, score, tables, figures apart.
 
     python benchmarks/growth.py                                   # 90, 720 and 7,200 runs
     python benchmarks/growth.py --repetitions 1 8 --rows growth.jsonl --plot growth.png
 
 Prints JSON; each part is a process of its own, and the rows of a size are added to --rows when it is measured. Sizes
 that are in that file are not measured again. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
-largest resident memory of one of its processes, ``bytes`` what it leaves on the disk. Scores are those of
---detectors, by default cheap ones.
+largest memory of all its processes at one time, ``bytes`` what it leaves on the disk. Scores are those of --detectors,
+by default cheap ones.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from rmetric.cli import Parser, script, whole_number
 ROOT = Path(__file__).resolve().parents[1]
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
 RUNS_A_REPETITION = 90
+TABLES, FIGURES = "generate_paper_tables.py", "generate_all_figures.py"
+SCRIPTS = {"simulate": "run_modern_experiments.py", "score": TABLES, "tables": TABLES, "figures": FIGURES}
 
 
 def parser() -> Parser:
@@ -42,8 +44,7 @@ def parser() -> Parser:
 
 def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
     """Cost of a script and its own processes; ``left`` is the folder that it fills."""
-    script = "run_modern_experiments.py" if kind == "simulate" else "generate_paper_tables.py"
-    used = process_tree.run([sys.executable, str(ROOT / script), *argv], stdout=sys.stderr)
+    used = process_tree.run([sys.executable, str(ROOT / SCRIPTS[kind]), *argv], stdout=sys.stderr)
     return {
         "part": kind,
         "wall_s": round(used.seconds, 2),
@@ -54,15 +55,16 @@ def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
 
 
 def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str, Any]]:
-    """Rows of one size: simulate; score with one table, which makes the scores; all tables, with the scores at hand."""
-    logs, tables = folder / "logs", folder / "tables"
+    """Rows of one size: simulate; one table, which makes the scores; with these, all tables; all figures."""
+    logs, tables, figures = folder / "logs", folder / "tables", folder / "figures"
     engine = ["--jobs", str(args.jobs), "--engine", args.engine, *(["--address", args.address] if args.address else [])]
     study = ["--repetitions", str(repetitions), "--logs-format", "parquet", "--out", str(logs)]
-    score = ["--logs", str(logs), "--out", str(tables), "--bootstrap", "20", "--detectors", *args.detectors]
+    score = ["--logs", str(logs), "--detectors", *args.detectors, *engine]
     of_all = {"runs": RUNS_A_REPETITION * repetitions, "engine": args.engine, "jobs": args.jobs}
     yield {**of_all, **measured("simulate", [*study, *engine], logs)}
-    yield {**of_all, **measured("score", [*score, *engine, "--tables", "1"], tables / "cache")}
-    yield {**of_all, **measured("tables", [*score, *engine], tables)}
+    yield {**of_all, **measured("score", [*score, "--out", str(tables), "--tables", "1"], tables / "cache")}
+    yield {**of_all, **measured("tables", [*score, "--out", str(tables)], tables)}
+    yield {**of_all, **measured("figures", [*score, "--out", str(figures)], figures)}
 
 
 QUANTITIES = {"cpu_s": "processor time (s)", "peak_mib": "peak memory (MiB)", "bytes": "written (bytes)"}
@@ -70,13 +72,13 @@ QUANTITIES = {"cpu_s": "processor time (s)", "peak_mib": "peak memory (MiB)", "b
 
 
 def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """A picture of the rows; the bytes of the tables are those of the scores that they are made of."""
+    """A picture of the rows; of bytes those of logs and scores."""
     import pandas as pd
     import seaborn as sns
     from matplotlib.ticker import LogFormatterMathtext, LogLocator
 
     long = pd.DataFrame(rows).melt(["runs", "part"], [*QUANTITIES], "quantity")
-    long = long[(long["quantity"] != "bytes") | (long["part"] != "tables")]
+    long = long[(long["quantity"] != "bytes") | ~long["part"].isin(["tables", "figures"])]
     grid = sns.relplot(
         long, x="runs", y="value", hue="part", style="part", col="quantity", kind="line", markers=True, height=3,
         facet_kws={"sharey": False},

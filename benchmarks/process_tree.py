@@ -6,14 +6,19 @@ import ctypes
 import os
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import IO, NamedTuple
+
+import psutil
 
 from rmetric.errors import UserError
 
 PR_SET_CHILD_SUBREAPER = 36
+LOOKED_EVERY_S = 0.25
+"""Seldom: to read a process's memory map holds that process up."""
 
 
 class Used(NamedTuple):
@@ -24,7 +29,7 @@ class Used(NamedTuple):
     processor_s: float
     """Processor time of all processes, seconds."""
     peak_mib: float
-    """Largest resident memory of one of them."""
+    """Largest memory of all at one time; what several share counts once."""
 
 
 def run(command: Sequence[str], stdout: int | IO[str]) -> Used:
@@ -35,15 +40,41 @@ def run(command: Sequence[str], stdout: int | IO[str]) -> Used:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    began, seconds, processor_s, peak_kib = time.perf_counter(), 0.0, 0.0, 0
+    began, seconds, processor_s = time.perf_counter(), 0.0, 0.0
     process = subprocess.Popen(command, stdout=stdout)
-    with suppress(ChildProcessError):  # none is left
+    with _watched() as seen_mib, suppress(ChildProcessError):  # none is left
         while True:
             pid, status, used = os.wait4(-1, 0)
             processor_s += used.ru_utime + used.ru_stime
-            peak_kib = max(peak_kib, used.ru_maxrss)
             if pid == process.pid:
                 seconds, process.returncode = time.perf_counter() - began, os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise UserError(f"{' '.join(command)} ended with status {process.returncode}; its last words are above")
-    return Used(seconds, processor_s, peak_kib / 1024)
+    return Used(seconds, processor_s, max(seen_mib, default=0.0))
+
+
+@contextmanager
+def _watched() -> Iterator[list[float]]:
+    """Memory of all children together, MiB, as often as it is looked at within the block."""
+    seen: list[float] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(LOOKED_EVERY_S):
+            seen.append(sum(map(_memory_mib, psutil.Process().children(recursive=True))))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield seen
+    finally:
+        over.set()
+        watcher.join()
+
+
+def _memory_mib(process: psutil.Process) -> float:
+    """Of one process; 0 once it is gone. Where the system does not tell what is shared, it is left out."""
+    with suppress(psutil.NoSuchProcess):
+        memory = process.memory_full_info()
+        return float(getattr(memory, "pss", memory.uss)) / 2**20
+    return 0.0

@@ -19,15 +19,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import process_tree
-import psutil
 
 from rmetric.cli import Parser, script
 
@@ -48,34 +45,6 @@ def parser() -> Parser:
     return p
 
 
-def measured(command: Sequence[str]) -> tuple[float, float, float]:
-    """Seconds of a command, those of processor time, and the peak of the unshared memory in MiB; its whole tree."""
-    peak = 0.0
-    over = threading.Event()
-
-    def watch() -> None:
-        nonlocal peak
-        while not over.wait(0.25):  # seldom: to read a process's memory map holds that process up
-            peak = max(peak, _memory_mib(psutil.Process().children(recursive=True)))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        used = process_tree.run(command, stdout=subprocess.DEVNULL)
-    finally:
-        over.set()
-        watcher.join()
-    return used.seconds, used.processor_s, peak
-
-
-def _memory_mib(processes: Sequence[psutil.Process]) -> float:
-    total = 0
-    with suppress(psutil.NoSuchProcess):
-        for process in processes:
-            total += process.memory_full_info().uss
-    return total / 2**20
-
-
 def authors_rate(simulator: Path | None) -> dict[str, int]:
     """Records and steps a second of the author's simulator, now; where there is none, as measured elsewhere."""
     if simulator is None:
@@ -91,17 +60,15 @@ def study(jobs: int, options: Sequence[str], repeats: int, authors: Path | None)
     ``seconds`` is from the study's begin to its end, its worker processes' start included; ``shell_seconds`` adds the
     start of the interpreter. Ratios are those of two that ran one after the other, with the smallest and the largest.
     """
-    shell, inside, processor, peaks, theirs = [], [], [], [], []
-    for _ in range(repeats):
-        theirs.append(authors_rate(authors))
-        with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, str(SCRIPT), "--out", folder, "--jobs", str(jobs), *options]
-            seconds, processor_s, peak_mib = measured(command)
-            manifest = json.loads((Path(folder) / "manifest.json").read_bytes())
-        shell.append(seconds)
-        processor.append(processor_s)
-        inside.append(manifest["provenance"]["seconds"])
-        peaks.append(peak_mib)
+    used, inside, theirs = [], [], []
+    with tempfile.TemporaryDirectory() as root:  # removed at the end: ext4 without a journal is slow after removals
+        for repeat in range(repeats):
+            theirs.append(authors_rate(authors))
+            folder = Path(root) / str(repeat)
+            command = [sys.executable, str(SCRIPT), "--out", str(folder), "--jobs", str(jobs), *options]
+            used.append(process_tree.run(command, stdout=subprocess.DEVNULL))
+            manifest = json.loads((folder / "manifest.json").read_bytes())
+            inside.append(manifest["provenance"]["seconds"])
     runs = list(manifest["runs"].values())
     made = {
         "records": sum(run["records"] for run in runs),
@@ -112,8 +79,8 @@ def study(jobs: int, options: Sequence[str], repeats: int, authors: Path | None)
         "records": made["records"],
         "repeats": repeats,
         "seconds": round(statistics.median(inside), 2),
-        "shell_seconds": round(statistics.median(shell), 2),
-        "processor_seconds": round(statistics.median(processor), 2),
+        "shell_seconds": round(statistics.median(run.seconds for run in used), 2),
+        "processor_seconds": round(statistics.median(run.processor_s for run in used), 2),
         **{f"{name}_per_s": round(number / statistics.median(inside)) for name, number in made.items()},
         **{f"authors_{name}_per_s": round(statistics.median([rate[name] for rate in theirs])) for name in made},
         **{
@@ -122,7 +89,7 @@ def study(jobs: int, options: Sequence[str], repeats: int, authors: Path | None)
             )
             for name, number in made.items()
         },
-        "peak_memory_mib": round(max(peaks)),
+        "peak_memory_mib": round(max(run.peak_mib for run in used)),
         "logs_mb": round(sum(run["bytes"] for run in runs) / 1e6, 1),
     }
 

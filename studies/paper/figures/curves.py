@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,6 @@ from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from rmetric.detectors import ROBUST
-from rmetric.evaluation.curves import Curve
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import Protocol
 from rmetric.evaluation.scores import false_alarms_per_1000, precision, recall, totals
@@ -129,19 +128,17 @@ def _precision_recall(ax: Axes, ev: Evaluator, protocol: Protocol, looks: dict[s
     ax.set_ylabel("precision (share of alarms)" if protocol == "strict" else "precision (share of alerted runs)")
     ax.set_xlim(-0.02, 1.02)
     style.plain_numbers(ax, "x", bins=5)
-    curves = _curves(ev, protocol, looks)
-    if not curves:
-        style.say(ax, f"not defined: {undefined(ev, protocol)}")
+    if why := undefined(ev, protocol):
+        style.say(ax, f"not defined: {why}")
         return
-    for name, curve in curves.items():
-        recalls, precisions = curve.precision_recall()
+    for name, look in _upwards(looks):
+        recalls, precisions = ev.curve(name, protocol).precision_recall()
         if len(precisions):  # else no threshold warns any run
-            _stairs(ax, recalls, precisions, looks[name], "pre")
+            _stairs(ax, recalls, precisions, look, "pre")
         sums = totals(ev.counts(name, protocol))
-        _mark(ax, float(recall(sums)), float(precision(sums)), looks[name])
+        _mark(ax, float(recall(sums)), float(precision(sums)), look)
     if protocol == "paper":
-        curve = next(iter(curves.values()))
-        share = curve.failed / (curve.failed + curve.healthy) if curve.failed + curve.healthy else math.nan
+        share = float(ev.timeline.failed[ev.timeline.counted("paper")].mean())
         ax.axhline(share, color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
         ax.text(1.0, 0.01, "dotted: an alert in every run", ha="right", va="bottom", color=style.GREY)
 
@@ -149,8 +146,7 @@ def _precision_recall(ax: Axes, ev: Evaluator, protocol: Protocol, looks: dict[s
 def _free_response(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
     ax.set_xlabel("false alarms per 1,000 healthy steps; left edge: 0")
     ax.set_ylabel("recall (share of failed runs)")
-    curves = _curves(ev, "strict", looks)
-    healthy = max((curve.healthy for curve in curves.values()), default=0)
+    healthy = int(ev.timeline.healthy_steps[ev.timeline.counted("strict")].sum())
     half_an_alarm = 500.0 / healthy if healthy else math.inf
     edge = min(half_an_alarm, BUDGET_PER_1000 / 10.0)
     ax.set_xscale("log")
@@ -159,15 +155,15 @@ def _free_response(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> Non
     ax.axvline(BUDGET_PER_1000, color=style.GREY, linewidth=1.0, linestyle=(0, (2, 2)), zorder=1)
     ground = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
     ax.text(BUDGET_PER_1000 * 0.93, 1.02, "budget", ha="right", va="top", color=style.GREY, bbox=ground, zorder=5)
-    if not curves:
-        style.say(ax, f"not defined: {undefined(ev, 'strict')}")
+    if why := undefined(ev, "strict"):
+        style.say(ax, f"not defined: {why}")
         return
-    for name, curve in curves.items():
-        rates, recalls = curve.frontier()
+    for name, look in _upwards(looks):
+        rates, recalls = ev.curve(name, "strict").frontier()
         rates = np.append(np.maximum(rates, edge), 1e3)
-        _stairs(ax, rates, np.append(recalls, recalls[-1:]), looks[name], "post")
+        _stairs(ax, rates, np.append(recalls, recalls[-1:]), look, "post")
         sums = totals(ev.counts(name, "strict"))
-        _mark(ax, max(float(false_alarms_per_1000(sums)), edge), float(recall(sums)), looks[name])
+        _mark(ax, max(float(false_alarms_per_1000(sums)), edge), float(recall(sums)), look)
 
 
 def _roc(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
@@ -175,23 +171,21 @@ def _roc(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
     ax.set_ylabel("recall (share of failed runs)")
     ax.set_xlim(-0.02, 1.02)
     style.plain_numbers(ax, "x", bins=5)
-    curves = _curves(ev, "paper", looks)
-    if not curves:
-        style.say(ax, f"not defined: {undefined(ev, 'paper')}")
+    if why := undefined(ev, "paper"):
+        style.say(ax, f"not defined: {why}")
         return
     ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-    for name, curve in curves.items():
+    for name, look in _upwards(looks):
+        curve = ev.curve(name, "paper")
         rates, recalls = curve.false_alarm_rate[::-1], curve.recall[::-1]
-        _stairs(ax, np.append(0.0, rates), np.append(0.0, recalls), looks[name], None)
+        _stairs(ax, np.append(0.0, rates), np.append(0.0, recalls), look, None)
         sums = totals(ev.counts(name, "paper"))
-        _mark(ax, float(sums.fp) / curve.healthy, float(recall(sums)), looks[name])
+        _mark(ax, float(sums.fp) / curve.healthy, float(recall(sums)), look)
 
 
-def _curves(ev: Evaluator, protocol: Protocol, looks: dict[str, style.Look]) -> dict[str, Curve]:
-    """Curves that are defined, the emphasised one last, on top."""
-    if undefined(ev, protocol):
-        return {}
-    return {name: ev.curve(name, protocol) for name in reversed(looks)}
+def _upwards(looks: Mapping[str, style.Look]) -> Iterator[tuple[str, style.Look]]:
+    """In the order of drawing: the emphasised one last, on top."""
+    return ((name, looks[name]) for name in reversed([*looks]))
 
 
 def undefined(ev: Evaluator, protocol: Protocol) -> str:

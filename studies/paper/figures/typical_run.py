@@ -73,18 +73,18 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
     UserError
         If no run has that name, or its log holds no record.
     """
-    pairs = list(zip(ev.study.runs, ev.study.truths, strict=True))
+    runs, truths = ev.study.runs, ev.study.truths
     if name:
-        wanted = name.removesuffix(".jsonl")
-        for run, truth in pairs:
-            if run.name == wanted:
-                if not len(run.observations):
-                    raise UserError(f"the log {name} holds no record; choose another --run")
-                return run, truth, "It was chosen by name."
-        raise UserError(f"no log is named {name}{did_you_mean(wanted, (run.name for run, _ in pairs), cutoff=0.3)}")
-    fitting = [
-        (run, truth, truth.incubation)
-        for run, truth in pairs
+        names, wanted = [run.name for run in runs], name.removesuffix(".jsonl")
+        if wanted not in names:
+            raise UserError(f"no log is named {name}{did_you_mean(wanted, names, cutoff=0.3)}")
+        index = names.index(wanted)
+        if not len(runs[index].observations):
+            raise UserError(f"the log {name} holds no record; choose another --run")
+        return runs[index], truths[index], "It was chosen by name."
+    fitting = [  # numbers and not runs: those of a large study do not fit into memory
+        (_signals(run), truth.incubation, run.name, index)
+        for index, (run, truth) in enumerate(zip(runs, truths, strict=True))
         if truth.kind == "failed"
         and truth.reason in (NAN_LOSS, DIVERGED)
         and len(run.observations)
@@ -92,16 +92,16 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
     ]
     if not fitting:
         return None
-    most = max(_signals(run) for run, _, _ in fitting)
-    fitting = [item for item in fitting if _signals(item[0]) == most]
-    median = float(np.median([incubation for _, _, incubation in fitting]))
-    run, truth, _ = min(fitting, key=lambda item: (abs(item[2] - median), item[0].name))
+    most = max(signals for signals, *_ in fitting)
+    best = [(incubation, name, index) for signals, incubation, name, index in fitting if signals == most]
+    median = float(np.median([incubation for incubation, *_ in best]))
+    *_, index = min(best, key=lambda item: (abs(item[0] - median), item[1]))
     steps = f"{median:,.0f} step{'' if round(median) == 1 else 's'}"
     why = (
-        f"Of the {len(fitting)} runs that failed by their loss, it is the one whose time from onset to failure is "
+        f"Of the {len(best)} runs that failed by their loss, it is the one whose time from onset to failure is "
         f"nearest to their median ({steps})."
     )
-    return run, truth, why
+    return runs[index], truths[index], why
 
 
 def _signals(run: Run) -> int:
