@@ -71,13 +71,13 @@ def holds_table(document: Any) -> bool:
     >>> [holds_table(value) for value in ({"loss": [2.5, 2.4]}, [{"loss": 2.5}], {"loss": 2.5})]
     [True, False, False]
     """
-    document = _with_records(_with_lists(document))
+    document = _in_rows(document)
     return isinstance(document, dict) and (bool(_columns(flattened(document))) or any(_records(document)))
 
 
 def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
     """The records, and the names of lists that are none of their columns."""
-    document = _with_records(_with_lists(document))
+    document = _in_rows(document)
     flat = flattened(document) if isinstance(document, dict) else {}
     left_out: list[str] = []
     if columns := _columns(flat):
@@ -89,6 +89,11 @@ def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
     if None not in places:
         records = [record for _, record in sorted(zip(places, records, strict=True), key=lambda placed: placed[0] or 0)]
     return records, left_out
+
+
+def _in_rows(document: Any) -> Any:
+    """A document in which columns are lists, and curves are records."""
+    return _with_records(_with_lists(document))
 
 
 def _with_lists(document: Any) -> Any:

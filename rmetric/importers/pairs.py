@@ -107,6 +107,10 @@ _VALUES_BEHIND = re.compile(
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
 _SPACY = re.compile(r"\blosses\s*[:=]?\s*\{([^{}]*)\}", re.IGNORECASE)
 """``Losses {'ner': 31.4}`` of spaCy."""
+_REWORDED = {"Saving dict for global step": "evaluation at step", "Evaluation metric '": "'"}
+"""How TensorFlow's estimators begin an evaluation and GluonTS reports any loss, in words that tell what follows."""
+_NORM_OF_WEIGHTS = re.compile(r"\bNorm(?=: [\d.]+, NNZs:)")
+"""``Norm: 25.7, NNZs: 4`` of scikit-learn's linear models."""
 _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
 _TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "tel": "val loss"}
 """``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
@@ -213,6 +217,10 @@ def _prepared(line: str) -> str:
         text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
     if "osses" in text:
         text = _SPACY.sub(lambda found: _QUOTED.sub(" loss", found[1]), text)
+    for said, telling in _REWORDED.items():
+        text = text.replace(said, telling)
+    if "NNZs" in text:
+        text = _NORM_OF_WEIGHTS.sub("weight norm", text)
     if "10^" in text:
         text = _POWER.sub(r"e\1", text)
     if "-" in text and "atch" in text:

@@ -84,6 +84,19 @@ LINES: dict[str, dict[str, Any]] = {
     "step 1_000/10_000 loss 8'580.2": {"step": 1000, "step of": 10_000, "loss": 8580.2},
     "step 5 loss 8.58D+01 lr 1.0D-04": {"step": 5, "loss": 85.8, "lr": 1e-4},
     "step 5 loss −8.58 lr 1e−4": {"step": 5, "loss": -8.58, "lr": 1e-4},
+    "INFO:tensorflow:Saving dict for global step 9: global_step = 9, loss = 38.1": {
+        "step": 9,
+        "global_step": 9,
+        "validation loss": 38.1,
+    },
+    "INFO:gluonts.trainer:Epoch[3] Evaluation metric 'epoch_loss'=5.6": {"Epoch": 3, "epoch_loss": 5.6},
+    "Norm: 25.7, NNZs: 4, Bias: 3.5, T: 150, Avg. loss: 0.05": {
+        "weight norm": 25.7,
+        "NNZs": 4,
+        "Bias": 3.5,
+        "T": 150,
+        "Avg. loss": 0.05,
+    },
 }
 
 
@@ -161,6 +174,21 @@ def test_a_number_of_the_training_before_batches_is_the_epoch(tmp_path: Path, li
 def test_steps_in_thousands_are_steps(tmp_path: Path) -> None:
     (logged,) = runs_of(log(tmp_path, *(f"step {tenth / 10:.1f}k loss 2.5" for tenth in range(0, 400, 5))))
     assert logged.run.observations.step.tolist() == list(range(0, 40_000, 500))
+
+
+def test_an_estimator_s_evaluation_is_no_training_loss(tmp_path: Path) -> None:
+    trained = [f"INFO:tensorflow:loss = {3 - step / 1000}, step = {step} (0.5 sec)" for step in range(0, 1000, 100)]
+    evaluated = "INFO:tensorflow:Saving dict for global step 1000: accuracy = 0.9, global_step = 1000, loss = 38.1"
+    (logged,) = runs_of(log(tmp_path, *trained, evaluated))
+    assert logged.run.observations["training_loss"][:-1] == pytest.approx([3 - tenth / 10 for tenth in range(10)])
+    assert (logged.run.observations.step[-1], logged.run.observations["validation_loss"][-1]) == (1000, 38.1)
+    assert math.isnan(logged.run.observations["training_loss"][-1])
+
+
+def test_a_norm_of_weights_is_no_gradient_norm(tmp_path: Path) -> None:
+    lines = (f"Norm: {20 + epoch}.5, NNZs: 4, Bias: 3.5, T: {150 * epoch}, Avg. loss: 0.05" for epoch in range(1, 9))
+    (logged,) = runs_of(log(tmp_path, *lines))
+    assert "grad_norm" not in logged.run.observations.columns
 
 
 def test_a_decimal_comma_is_one_where_no_number_of_the_log_has_a_point(tmp_path: Path) -> None:
