@@ -105,8 +105,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _started_here(jobs: int) -> LocalCluster:
+    free_port = {"dashboard_address": "127.0.0.1:0"}  # of its HTTP server, which is there without a dashboard as well
     try:
-        return LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None)
+        return LocalCluster(n_workers=jobs, threads_per_worker=1, dashboard_address=None, scheduler_kwargs=free_port)
     except RuntimeError as error:
         raise UserError(
             "a worker ended while it started, perhaps for want of memory; lower --jobs, or run it again"

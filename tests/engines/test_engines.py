@@ -6,10 +6,12 @@ import errno
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -165,6 +167,20 @@ def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(
         'print({*parallel_map(threads_of, range(4), 2)}, "OMP_NUM_THREADS" in os.environ)\n',
     )
     assert told == (0, "{'1'} False\n", "")
+
+
+@pytest.mark.slow
+def test_workers_of_dask_start_without_a_word_where_another_cluster_has_its_usual_port(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("distributed")
+    with socket.socket() as taken:
+        with suppress(OSError):  # another cluster really has it
+            taken.bind(("", 8787))
+            taken.listen()
+        with engine("dask", jobs=1):
+            assert list(parallel_map(square, range(3), 1)) == [0, 1, 4]
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.slow
