@@ -578,6 +578,7 @@ def test_a_loss_that_is_shown_until_the_next_counts_once(every: int, tmp_path: P
     assert f"is set every {every} rows" in " ".join(logged.notes)
 
 
+@pytest.mark.slow
 def test_a_loss_that_no_longer_changes_is_seen_to_stand_still(tmp_path: Path) -> None:
     noise = random.Random(5)
     shown = [f"{noisy(done // 5, noise) if done < 500 else 0.0:.4f}" for done in range(0, 2000, 5)]

@@ -49,6 +49,7 @@ def announced(monitor: TrainingMonitor, model: nn.Module) -> None:
     monitor.planned("another target")
 
 
+@pytest.mark.slow
 def test_a_change_alerts_unless_it_is_announced(tmp_path: Path) -> None:
     assert CHANGED <= trained(nothing).alerts["r_metric_robust"] <= CHANGED + 4
     assert trained(announced, tmp_path / "run.jsonl").alerts == {}

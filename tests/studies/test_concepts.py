@@ -14,6 +14,7 @@ from studies import concepts
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_run_is_warned_of_long_before_it_fails() -> None:
     stored = concepts.failing_run(read_stored(ROOT / "data" / "real_runs.parquet"))
     observations, detector = stored.run().observations, make_detector(ROBUST)

@@ -147,12 +147,14 @@ def test_the_prefix_is_the_twin_s_to_the_last_digit(group: dict[str, Run]) -> No
             np.testing.assert_array_equal(mine, twin, err_msg=name)
 
 
+@pytest.mark.slow
 def test_nothing_in_the_step_times_tells_where_a_fork_begins(group: dict[str, Run]) -> None:
     for run in group.values():
         unknown = run.observations.step[np.isnan(run.observations["step_time_s"])]
         assert set(unknown % SMALL.eval_every) <= {0, 1}  # the first step, and those after a validation
 
 
+@pytest.mark.slow
 def test_a_bad_batch_leaps_once_and_is_a_control(group: dict[str, Run]) -> None:
     loss, usual = (group[name].observations["training_loss"] for name in ("bad batch", "twin"))
     assert loss[23] > usual[23] + 0.4
@@ -161,6 +163,7 @@ def test_a_bad_batch_leaps_once_and_is_a_control(group: dict[str, Run]) -> None:
     assert group["bad batch"].config["disturbance"]["type"] == "bad_batch"
 
 
+@pytest.mark.slow
 def test_the_truth_can_be_worked_out_again_from_the_log(group: dict[str, Run]) -> None:
     held_out = group["spike"].first("HELD_OUT")
     assert held_out is not None
@@ -174,6 +177,7 @@ def test_the_truth_can_be_worked_out_again_from_the_log(group: dict[str, Run]) -
     assert group["twin"].first("HELD_OUT")["held_out"] == held_out["twin"]  # type: ignore[index]
 
 
+@pytest.mark.slow
 def test_all_steps_of_a_disturbed_control_are_healthy_ones(group: dict[str, Run]) -> None:
     runs = list(group.values())
     assert Timeline.of(runs[1:2]).healthy_steps.tolist() == [60]

@@ -357,6 +357,7 @@ def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):
     assert len(warnings) == 2 and all(line.startswith("warning: 1 of 12") for line in warnings)
 
 
+@pytest.mark.slow
 def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", "grad_norm"]

@@ -92,6 +92,7 @@ def test_forks_share_the_healthy_records_of_the_twin(recorded: dict[str, Recorde
         assert losses[name][ONSET] != losses["twin"][ONSET]
 
 
+@pytest.mark.slow
 def test_the_held_out_losses_of_run_and_twin_stand_in_the_log(recorded: dict[str, RecordedRun]) -> None:
     *_, held_out, _ = lines_of(recorded["slower"].log.read_bytes())
     assert held_out["event"] == "HELD_OUT"

@@ -474,6 +474,7 @@ def test_a_model_on_one_device_offers_its_micro_batches() -> None:
     assert isinstance(dispersion_source(_network()), MicroBatchDispersion)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_is_measured_too() -> None:
     model = _network()
     expected = [_own_norm(model, part) for part in _parts(1)]
