@@ -98,9 +98,9 @@ def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> 
     for figure in chosen:
         if not request.has(figure.needs):
             raise UserError(f"Figure {figure.number} needs {figure.needs}; {_to_change(inputs)}")
-    studies = inputs.studies
-    if "2" in [figure.number for figure in chosen] and not any(failing_run.has(ev, run) for ev in studies.values()):
-        failing_run.choose(next(iter(studies.values())), run)  # a wrong name is told before any work is done
+    studies = [*inputs.studies.values()]
+    if run and "2" in [figure.number for figure in chosen] and not any(failing_run.has(ev, run) for ev in studies):
+        failing_run.choose(studies[0], run)  # a wrong name is told before any work is done
     drawings: list[Drawing] = []
     with tqdm(chosen, desc="drawing", unit="figure", disable=None, delay=1.0) as bar:
         for figure in bar:

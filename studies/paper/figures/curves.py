@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -102,7 +102,7 @@ def figure(columns: Sequence[Column], names: Sequence[str], footnote: str = "") 
 
 
 def _looks(names: Sequence[str]) -> dict[str, style.Look]:
-    """Both R-Metrics thicker than the others."""
+    """Both R-Metrics thicker than the others; drawn from the last to the first, which then lies on top."""
     looks = style.looks(names, REFERENCE)
     return {name: replace(look, width=2.0) if name == ROBUST else look for name, look in looks.items()}
 
@@ -131,7 +131,7 @@ def _precision_recall(ax: Axes, ev: Evaluator, protocol: Protocol, looks: dict[s
     if why := undefined(ev, protocol):
         style.say(ax, f"not defined: {why}")
         return
-    for name, look in _upwards(looks):
+    for name, look in reversed(looks.items()):
         recalls, precisions = ev.curve(name, protocol).precision_recall()
         if len(precisions):  # else no threshold warns any run
             _stairs(ax, recalls, precisions, look, "pre")
@@ -158,7 +158,7 @@ def _free_response(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> Non
     if why := undefined(ev, "strict"):
         style.say(ax, f"not defined: {why}")
         return
-    for name, look in _upwards(looks):
+    for name, look in reversed(looks.items()):
         rates, recalls = ev.curve(name, "strict").frontier()
         rates = np.append(np.maximum(rates, edge), 1e3)
         _stairs(ax, rates, np.append(recalls, recalls[-1:]), look, "post")
@@ -175,17 +175,12 @@ def _roc(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> None:
         style.say(ax, f"not defined: {why}")
         return
     ax.plot([0, 1], [0, 1], color=style.GREY, linewidth=0.8, linestyle=(0, (2, 2)), zorder=1)
-    for name, look in _upwards(looks):
+    for name, look in reversed(looks.items()):
         curve = ev.curve(name, "paper")
         rates, recalls = curve.false_alarm_rate[::-1], curve.recall[::-1]
         _stairs(ax, np.append(0.0, rates), np.append(0.0, recalls), look, None)
         sums = totals(ev.counts(name, "paper"))
         _mark(ax, float(sums.fp) / curve.healthy, float(recall(sums)), look)
-
-
-def _upwards(looks: Mapping[str, style.Look]) -> Iterator[tuple[str, style.Look]]:
-    """In the order of drawing: the emphasised one last, on top."""
-    return ((name, looks[name]) for name in reversed([*looks]))
 
 
 def undefined(ev: Evaluator, protocol: Protocol) -> str:

@@ -93,7 +93,7 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
     if not fitting:
         return None
     most = max(signals for signals, *_ in fitting)
-    best = [(incubation, name, index) for signals, incubation, name, index in fitting if signals == most]
+    best = [item[1:] for item in fitting if item[0] == most]
     median = float(np.median([incubation for incubation, *_ in best]))
     *_, index = min(best, key=lambda item: (abs(item[0] - median), item[1]))
     steps = f"{median:,.0f} step{'' if round(median) == 1 else 's'}"
