@@ -34,6 +34,7 @@ def their_cadence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_f1_by_their_script_is_that_of_the_paper_s_protocol(their_cadence: Path) -> None:
     for folder in (SAMPLE, their_cadence):
         found = tables.main(folder)
@@ -66,6 +67,7 @@ def test_every_record_has_their_fields_or_says_which_is_not_finite(their_cadence
                 assert THEIR_FIELDS - {*record} <= {*record.get("non_finite", ())}, line
 
 
+@pytest.mark.slow
 def test_their_own_logs_are_read_by_the_same_scripts(authors_logs: list[Path], tmp_path: Path) -> None:
     """The scripts know the author's format, and not only what this project makes of it."""
     for log in authors_logs:

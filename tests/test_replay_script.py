@@ -19,6 +19,7 @@ def log(tmp_path: Path) -> Path:
     return written_run(tmp_path / "run.jsonl")
 
 
+@pytest.mark.slow
 def test_the_script_writes_a_plot_a_table_and_a_summary_for_each_log(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -229,6 +229,7 @@ def test_a_log_without_a_verdict_is_a_missed_failure(peers: ModuleType) -> None:
 # -- the command -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_counts_by_both_protocols(
     peers: ModuleType,
     fake_tool: Path,

@@ -55,6 +55,7 @@ def test_mlcroissant_finds_no_fault_in_the_metadata() -> None:
     assert not issues.warnings
 
 
+@pytest.mark.slow
 def test_mlcroissant_reads_the_steps_of_a_set(tmp_path: Path) -> None:
     for name in ("nanogpt.parquet", "nanogpt_index.csv", "README.md"):
         shutil.copy(DATA / name, tmp_path)

@@ -95,6 +95,7 @@ def test_local_results_come_in_order() -> None:
         assert list(parallel_map(square, range(20), 2)) == [number**2 for number in range(20)]
 
 
+@pytest.mark.slow
 def test_local_processes_are_kept_for_the_next_work_and_end_where_one_stops_early() -> None:
     with engine("local", jobs=2):
         kept = {number for _ in range(2) for number in parallel_map(worker, range(8), 2)}
@@ -106,6 +107,7 @@ def test_local_processes_are_kept_for_the_next_work_and_end_where_one_stops_earl
         assert not {*parallel_map(worker, range(8), 2)} & kept
 
 
+@pytest.mark.slow
 def test_a_script_of_a_few_lines_needs_no_guard(tmp_path: Path) -> None:
     told = said_by(
         tmp_path / "script.py",
@@ -158,6 +160,7 @@ def test_a_worker_of_dask_that_is_killed_while_it_starts_is_one_line(monkeypatch
     assert [logger.level for logger in loggers] == levels
 
 
+@pytest.mark.slow
 def test_local_processes_compute_in_one_thread_each_and_nothing_is_left_of_that(tmp_path: Path) -> None:
     told = said_by(  # in a process of its own, for what others have started keeps their environment
         tmp_path / "script.py",

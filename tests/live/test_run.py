@@ -23,6 +23,7 @@ def test_a_fork_goes_on_with_the_same_bits(model: str) -> None:
     assert run.held_out_loss("judge") == fork.held_out_loss("judge")
 
 
+@pytest.mark.slow
 def test_a_state_is_a_copy() -> None:
     run = make_live_run()
     state = run.state_dict()

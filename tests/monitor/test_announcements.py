@@ -135,6 +135,7 @@ def test_a_monitor_that_is_left_gives_its_hooks_back_to_the_next_one(
     assert hooks_of(model, optimizer) == 0
 
 
+@pytest.mark.slow
 def test_a_monitor_that_is_left_serves_nothing_any_more() -> None:
     pytest.importorskip("prometheus_client")
     endpoint = PrometheusEndpoint(0)

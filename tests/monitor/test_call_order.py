@@ -559,6 +559,7 @@ def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
     assert torch.equal(*weights)
 
 
+@pytest.mark.slow
 def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: Callable[[], list[str]]) -> None:
     for policy in (None, RecomputeStep):
         run = make_live_run(workers=2, rows=2, length=8)

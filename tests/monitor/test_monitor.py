@@ -103,6 +103,7 @@ def test_validation_losses_replace_the_training_loss_in_the_drift(tmp_path: Path
     assert steps == {1: "smoothed training loss", 5: "validation loss"}
 
 
+@pytest.mark.slow
 def test_every_tensors_gradient_norm_is_logged_now_and_then(tmp_path: Path) -> None:
     run = make_live_run(rows=1, length=4)
     with watched(run, log=tmp_path / "run.jsonl", detectors=("numerics",)):
@@ -280,6 +281,7 @@ def test_a_scaler_searching_its_scale_is_no_alarm_but_one_that_never_finds_it_is
 # -- the log ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_replaying_the_log_gives_the_same_alerts_and_the_same_r(tmp_path: Path) -> None:
     run = make_live_run()
     with watched(run, log=tmp_path / "run.jsonl", detectors=ALL) as monitor:

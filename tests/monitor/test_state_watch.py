@@ -82,6 +82,7 @@ def test_a_run_that_is_in_order_is_in_no_state(tmp_path: Path) -> None:
     assert not states(overfitting(tmp_path / "run.jsonl", rise=-0.1))
 
 
+@pytest.mark.slow
 def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     (state,) = states(overfitting(log))
@@ -112,6 +113,7 @@ def test_a_run_that_is_resumed_near_its_end_has_an_end_again(tmp_path: Path, res
     assert [line["event"] for line in lines].count("VALIDATION") == STEPS // EVERY
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_after_its_end_is_in_no_state_of_before(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     model, optimizer = small_training()

@@ -39,6 +39,7 @@ def test_a_replay_gives_exactly_the_r_and_the_alerts_that_the_run_wrote(tmp_path
 
 
 @pytest.mark.parametrize("chunk_records", [1, 7, 64])
+@pytest.mark.slow
 def test_the_size_of_a_chunk_changes_no_number(log: Path, chunk_records: int) -> None:
     whole, expected = replayed(log, chunk_records=10**6)
     small, columns = replayed(log, chunk_records=chunk_records)

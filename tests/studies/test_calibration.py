@@ -203,6 +203,7 @@ def test_a_loss_that_moves_from_the_onset_on_has_none() -> None:
     assert fit_response(cell, 0.4, 50.0)["delay_steps"].value == 0.0
 
 
+@pytest.mark.slow
 def test_the_fit_half_alone_decides_and_the_same_runs_give_the_same_file() -> None:
     def study(last: float) -> Study:
         runs = []

@@ -479,6 +479,7 @@ def test_the_legend_has_only_the_marks_that_a_panel_shows(evaluator: Evaluator) 
     assert failing_run.MARK_TITLES["first alert"] not in legend
 
 
+@pytest.mark.slow
 def test_the_twins_r_is_drawn(evaluator: Evaluator) -> None:
     figure = data_figures(evaluator)["2"]
     colors = {line.get_color() for line in figure.axes[-2].lines}

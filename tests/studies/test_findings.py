@@ -45,6 +45,7 @@ def test_a_state_seen_by_eye_is_found_by_its_own_kind_alone() -> None:
     assert not problems([labelled], [answer])["found"].any()
 
 
+@pytest.mark.slow
 def test_the_sample_s_failures_are_found_and_its_twin_is_healthy() -> None:
     runs = list(of_set(REAL_RUNS))
     answers = [ours(labelled.run) for labelled in runs]
@@ -102,6 +103,7 @@ def test_findings_under_a_name_that_is_taken_are_refused(
     assert f"{name} is the name of" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_writes_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["--data", str(REAL_RUNS), "--sources", "--out", str(tmp_path), "--jobs", "1"]) == 0

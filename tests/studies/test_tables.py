@@ -106,6 +106,7 @@ def test_what_latex_cannot_write_stands_by_its_number():
     )
 
 
+@pytest.mark.slow
 def test_latex_can_write_every_text_that_a_table_may_have():
     """Also those of tables and rows that these small studies do not have: they are texts of the code."""
     for description in CATALOGUE:
@@ -203,6 +204,7 @@ def test_the_ledger_reads_our_values_from_the_code_and_the_logs(evaluator):
         assert any(getattr(claim, value) is not None for value in values), claim.claim
 
 
+@pytest.mark.slow
 def test_the_command_of_a_claim_prints_its_value(evaluator, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     written, read = {}, {}
@@ -245,6 +247,7 @@ def test_weights_without_signals_and_of_other_architectures(evaluator):
     assert {score.value for score in at_home if score.defined} == {0.0}
 
 
+@pytest.mark.slow
 def test_weights_are_fitted_on_groups_of_a_large_study_and_the_caption_says_so(evaluator, monkeypatch):
     assert evaluator.traced.all()
     monkeypatch.setattr("rmetric.evaluation.evaluator.MOST_TRACED", len(evaluator.study.runs) // 2)
@@ -347,6 +350,7 @@ def test_the_ledger_says_what_it_counts_as_baselines(evaluator):
     assert found.ours == 3 and found.remark.startswith("all detectors that were scored but the two R-Metrics")
 
 
+@pytest.mark.slow
 def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     first = sorted(logs.glob("*.jsonl"))[0]

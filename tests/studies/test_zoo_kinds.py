@@ -86,6 +86,7 @@ def test_a_fork_goes_on_bit_for_bit_and_judging_changes_nothing(told: Told) -> N
     assert same(fork.state_dict(), told.end)
 
 
+@pytest.mark.slow
 def test_a_batch_is_a_function_of_seed_and_step(told: Told) -> None:
     kind = told.run.kind
     run = KindRun(kind, 0, STEPS)

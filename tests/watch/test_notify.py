@@ -150,6 +150,7 @@ def test_a_refusal_is_not_tried_again(status: int, serve: Serve) -> None:
     assert SECRET not in complaints[0]
 
 
+@pytest.mark.slow
 def test_nobody_listens(serve: Serve) -> None:
     server = serve(200)
     server.close()

@@ -204,6 +204,7 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForCausalLM": "mine.Model"}
         (lambda folder: (folder / "tokenizer.json").write_text("{"), "the tokenizer of mine could not be loaded"),
     ],
 )
+@pytest.mark.slow
 def test_a_folder_of_no_use_is_one_line(folder: Path, damage: Callable[[Path], None], said: str) -> None:
     damage(folder)
     with pytest.raises(UserError, match=said) as refused:

@@ -118,6 +118,7 @@ def test_every_measurement_of_the_log_stands_in_its_steps_and_nowhere_else(tmp_p
     assert [event["monitor"] for event in events if event["step"] == 9] == [*MONITORS]
 
 
+@pytest.mark.slow
 def test_details_say_where_the_worst_is(tmp_path: Path) -> None:
     run = run_of()
     with watched(run, log=tmp_path / "run.jsonl", mechanism=watch_of(run)):
@@ -160,6 +161,7 @@ def test_numbers_that_are_not_finite_are_written_as_such_and_read_back(tmp_path:
     assert "qk_entropy" in record["mechanism"]["non_finite"]
 
 
+@pytest.mark.slow
 def test_an_alert_names_the_place(tmp_path: Path) -> None:
     run, alerts = run_of("tiny-llama"), []
     with watched(run, detectors=[Sharp()], mechanism=watch_of(run), on_alert=alerts.append):

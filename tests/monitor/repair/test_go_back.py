@@ -164,6 +164,7 @@ def test_the_reason_names_the_step_of_the_loop_after_it_went_back_too() -> None:
     assert first is not None and again <= int(first[1]) <= later[0].step
 
 
+@pytest.mark.slow
 def test_no_checkpoint_is_said_seldom_and_none_of_a_failing_training_is_taken() -> None:
     toy, loaded, dropped = Spiked(first=100, factor=1000.0), [], []
     policy = GoBack(every=0, load=loaded.append, discard=dropped.append, rest=40)
@@ -176,6 +177,7 @@ def test_no_checkpoint_is_said_seldom_and_none_of_a_failing_training_is_taken() 
     assert (loaded, dropped) == ([], ["while it fails"])
 
 
+@pytest.mark.slow
 def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
     toy = Spiked(steps=0)
     policy = GoBack(every=10, hindsight=5, rest=100, rule=Scripted(fails_at=(45, 52)))
@@ -249,6 +251,7 @@ def test_who_goes_back_behind_an_announced_change_still_knows_of_it() -> None:
     assert 225 < repair.step < 250 and repair.details["to_step"] <= 200
 
 
+@pytest.mark.slow
 def test_giving_up_says_how_often_it_went_back_in_the_run() -> None:
     policy = GoBack(every=10, hindsight=5, rest=1, max_rollbacks=2, rule=Scripted(fails_at=(45, 90, 130)))
     with pytest.raises(TrainingStopped, match="after 2 attempts"):

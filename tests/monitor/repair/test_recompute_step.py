@@ -264,6 +264,7 @@ def test_what_is_no_policy_is_refused() -> None:
 # -- what is told -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_place_is_told_in_the_log_and_in_repairs(tmp_path: Path) -> None:
     run = make_live_run(workers=4)
     fault = make_fault(
@@ -375,6 +376,7 @@ def test_with_torch_compile() -> None:
 
 
 @pytest.mark.parametrize("draws", ["in the step", "between steps"])
+@pytest.mark.slow
 def test_a_model_that_is_compiled_in_one_graph(draws: str) -> None:
     def train(policy: RecomputeStep | None) -> tuple[Toy, list[str]]:
         torch.compiler.reset()

@@ -76,12 +76,14 @@ def quick() -> FatalRule:
     return FatalRule(stays=16, of=20, broken=10)
 
 
+@pytest.mark.slow
 def test_a_doomed_run_is_stopped() -> None:
     with pytest.raises(TrainingStopped, match=r"step 1[34]") as stopped:
         train(StopDoomed(rule=quick()), 200)
     assert stopped.value.code == 3
 
 
+@pytest.mark.slow
 def test_the_decision_can_be_somebody_elses() -> None:
     asked: list[RepairRecord] = []
 

@@ -112,6 +112,7 @@ def test_a_textfile_is_checked_at_once(tmp_path: Path) -> None:
         PrometheusTextfile(tmp_path / "job.prom", every_steps=0)
 
 
+@pytest.mark.slow
 def test_an_endpoint(caplog: pytest.LogCaptureFixture) -> None:
     threads = threading.active_count()
     sink = PrometheusEndpoint(0)

@@ -103,6 +103,7 @@ def _told(run: Run) -> tuple[object, ...]:
     return run.config, columns, events
 
 
+@pytest.mark.slow
 def test_without_a_policy_nothing_is_tried_again(tmp_path: Path) -> None:
     only = replace(CAMPAIGN, injections=CAMPAIGN.injections[:1])
     found = run_campaign(only, tmp_path)
@@ -123,6 +124,7 @@ def test_products_of_16_bit_numbers_are_hit_under_autocast(tmp_path: Path, dtype
     assert found.diagnosis_score.tensor
 
 
+@pytest.mark.slow
 def test_a_product_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     flip = replace(CAMPAIGN.injections[0], call=999)
     with pytest.raises(UserError, match="hit nothing"):
