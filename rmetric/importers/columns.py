@@ -136,9 +136,10 @@ class Columns:
             self.fields[ours] = (best,)
             self._logarithms.add(ours)
             self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
-        elif ranks[best] >= OF_TESTS:
-            if most >= LEAST_TESTS:  # else they may tell what came out at the end
-                self._take(ours, best, "as there is no other evaluation")
+        elif ranks[best] >= OF_TESTS and most < LEAST_TESTS:
+            pass  # they may tell what came out at the end
+        elif ranks[best] >= OF_TESTS and not (len(alike) > 1 and best.endswith("]")):  # places of a list are parts
+            self._take(ours, best, "as there is no other evaluation")
         else:
             parts = [name for name in frequent if ranks[name] >= COMPONENT or name in alike]
             self._choose_parts(ours, sorted(parts, key=ranks.__getitem__), survey)

@@ -109,6 +109,8 @@ _SPACY = re.compile(r"\blosses\s*[:=]?\s*\{([^{}]*)\}", re.IGNORECASE)
 """``Losses {'ner': 31.4}`` of spaCy."""
 _REWORDED = {"Saving dict for global step": "evaluation at step", "Evaluation metric '": "'"}
 """How TensorFlow's estimators begin an evaluation and GluonTS reports any loss, in words that tell what follows."""
+_LOGGABLE = re.compile(r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:")
+"""A bar of tqdm-loggable, as Levanter shows it."""
 _NORM_OF_WEIGHTS = re.compile(r"\bNorm(?=: [\d.]+, NNZs:)")
 """``Norm: 25.7, NNZs: 4`` of scikit-learn's linear models."""
 _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
@@ -154,7 +156,7 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting, beside, is_guess = 0, "", "", False
+    end, setting, beside, measured, is_guess = 0, "", "", "", False
     listed: set[str] = set()
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
@@ -185,6 +187,7 @@ def pairs(line: str) -> dict[str, Any]:
             setting = ""
         if setting and measures_loss(name) and not _SETTINGS & _words(name.casefold()):
             name = f"{setting} {name}"
+        measured, name = _of_the_same(measured, name)
         name = with_unit(name, match["unit"], match.string, stop)
         if name not in found:
             found[name] = _value(match)
@@ -210,6 +213,20 @@ def _beside(said: str, name: str) -> str:
     return _PLACE.sub("", said) if is_counted else ""
 
 
+@lru_cache(CACHED)
+def _of_the_same(measured: str, name: str) -> tuple[str, str]:
+    """What a number measures where its name says that first and of which data last, and its whole name.
+
+    >>> _of_the_same("", "loss train"), _of_the_same("loss", "val"), _of_the_same("loss", "val acc")
+    (('loss', 'loss train'), ('loss', 'loss val'), ('', 'val acc'))
+    """
+    before, _, data = name.rpartition(" ")
+    if data.casefold() not in _SETTINGS:
+        return "", name
+    before = before or measured
+    return before, f"{before} {data}".lstrip()
+
+
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
     text = name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
@@ -219,6 +236,8 @@ def _prepared(line: str) -> str:
         text = _SPACY.sub(lambda found: _QUOTED.sub(" loss", found[1]), text)
     for said, telling in _REWORDED.items():
         text = text.replace(said, telling)
+    if "postfix:" in text:
+        text = _LOGGABLE.sub(r"\1: \2\3/\4\5 \6, ", text)
     if "NNZs" in text:
         text = _NORM_OF_WEIGHTS.sub("weight norm", text)
     if "10^" in text:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tqdm import tqdm
 
 from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
@@ -81,6 +82,19 @@ def a_rate_of_iterations_before_the_loss_and_its_parts_in_lines_of_their_own() -
         yield f"I1109 10:34:34.28 x.cpp:219] Iteration {step} {rate}, loss = {2 * half}"
         for place, name in enumerate(("loss_a", "loss_b")):
             yield f"I1109 10:34:34.29 9709 x.cpp:238]     output #{place}: {name} = {half} (* 1 = {half} loss)"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def the_data_after_what_is_measured() -> Iterator[str]:
+    for step in STEPS:
+        yield f"epoch {step}: acc train 0.81, val 0.79, loss train {loss(step)}, val {loss(step) + 0.1}"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def a_bar_that_is_logged_instead_of_drawn() -> Iterator[str]:
+    for step in STEPS:
+        done = tqdm.format_sizeof(10 * step)
+        yield f"Progress on:train {done}it/1.00kit rate:1.2it/s remaining:00:50 elapsed:00:10 postfix:loss={loss(step)}"
 
 
 @layout(Seen(STEPS, LOSSES, note="training_loss is taken from 'closs', the only loss of its kind"))
@@ -383,7 +397,7 @@ def lists_in_the_cells_of_a_table() -> Iterator[str]:
     yield "Step      Train loss                Test loss               Test metric"
     for step in STEPS:
         part = apart(step) + 1
-        yield f"{step:<9} [{loss(step) - part:.4e}, {part:.4e}]  [{loss(step) + 0.1:.4e}, 0.00e+00]  []"
+        yield f"{step:<9} [{loss(step) - part:.4e}, {part:.4e}]  [{loss(step) + 0.1 - part:.4e}, {part:.4e}]  []"
 
 
 @layout(Seen(STEPS, LOSSES, note="'Loss[0]', the sum of others", file="run.csv"))
@@ -446,11 +460,6 @@ def a_part_of_an_evaluation_before_the_whole() -> Iterator[str]:
         if batch == 10:
             yield f"| epoch {epoch:03d} | valid on 'valid' subset  1000 / 1311 loss={loss(step) - 0.4}"
             yield f"| epoch {epoch:03d} | valid on 'valid' subset | valid loss {loss(step) + 0.1} | valid ppl 8.78"
-
-
-@layout(Seen(STEPS, LOSSES, note="rows count"))
-def a_counter_in_units_of_its_own() -> Iterator[str]:
-    return (f"Progress on:train {step}.00it/40.0it rate:2.3it/s postfix:loss={loss(step)}" for step in STEPS)
 
 
 @layout(Seen(STEPS, LOSSES))
