@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,47 @@ def is_console(path: Path, mapping: Mapping[str, str] | None = None) -> bool:
 def what_repeats(path: Path) -> str:
     """The names that lines of a file report again and again, for a message; empty if there are none."""
     return Patterns.of(path, {}).seen
+
+
+@dataclass
+class _Stated:
+    """What lines of a log have stated of the reports below them, each by its name."""
+
+    epoch: dict[str, Any] = field(default_factory=dict)
+    counter: dict[str, Any] = field(default_factory=dict)
+    rate: dict[str, Any] = field(default_factory=dict)
+    announced: dict[str, Any] = field(default_factory=dict)
+    """Where the evaluation below stands."""
+    trained: dict[str, Any] = field(default_factory=dict)
+    """The latest report of the training."""
+
+    def completing(self, found: dict[str, Any], meant: Set[str], *, is_counted: bool) -> dict[str, Any]:
+        """A report with what it lacks."""
+        trains = "training_loss" in meant
+        if not is_counted:
+            found = (self.counter if trains else self.announced) | found
+        if trains:
+            found = found if "learning_rate" in meant else self.rate | found
+            self.trained, self.announced = found, {}
+        return self.epoch | found if self.epoch and epoch_of(found) is None else found
+
+
+class _Doubts:
+    """Numbers with a comma of which nobody can tell what they are: the first one is reported."""
+
+    def __init__(self, on_damage: OnDamage) -> None:
+        self._on_damage = on_damage
+        self._is_told = False
+
+    def left_out(self, line: int, found: dict[str, Any], doubtful: Collection[str]) -> dict[str, Any]:
+        """A report without them."""
+        if not doubtful:
+            return found
+        if not self._is_told:
+            self._is_told = True
+            first = next(iter(doubtful))
+            self._on_damage(line, f"{first} is {found[first]!r}: {DOUBT}")
+        return {name: value for name, value in found.items() if name not in doubtful}
 
 
 class Patterns:
@@ -137,51 +179,48 @@ class Patterns:
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated."""
+        stated, doubts = _Stated(), _Doubts(on_damage)
         late: Counter[tuple[str, ...]] = Counter()
-        epoch: dict[str, Any] = {}
-        counter: dict[str, Any] = {}
-        trained: dict[str, Any] = {}
-        announced: dict[str, Any] = {}
-        rate: dict[str, Any] = {}
-        is_told = False
         for line in self._reports(path, on_damage):
-            found, names = line.found, tuple(line.found)
-            meant = self._meant(names)
-            if self._epochs and found.get(BATCH + TOTAL) in self._epochs:
-                found = {EPOCH if name == BATCH else name: found[name] for name in names if name != BATCH + TOTAL}
-            for name in self._places & found.keys():
-                found = {{name: EPOCH, name + TOTAL: BATCH}.get(known, known): found[known] for known in found}
+            names = tuple(line.found)
             if line.worker and self._first.get(names, line.worker) != line.worker:
                 continue
-            count = self._counts.get(names, 0)
-            if not count and len(late) < MAX_PATTERNS:
-                late[names] += 1
-                count = late[names]
-            if "validation_loss" in meant or (count >= REPEATED and not meant.isdisjoint(_REPORTED)):
-                doubtful = self._doubtful(found)
-                if doubtful and not is_told:
-                    is_told = True
-                    on_damage(line.number, f"{doubtful[0]} is {found[doubtful[0]]!r}: {DOUBT}")
-                found = {name: value for name, value in found.items() if name not in doubtful} if doubtful else found
-                trains = "training_loss" in meant
-                if not self._counters(names):
-                    found = (counter if trains else announced) | found
-                if trains:
-                    found = found if "learning_rate" in meant else rate | found
-                    trained, announced = found, {}
-                found = epoch | found if epoch and epoch_of(found) is None else found
+            found, meant, repeats = self._named(line.found), self._meant(names), self._repeats(names, late)
+            if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
+                found = doubts.left_out(line.number, found, self._doubtful(found))
+                found = stated.completing(found, meant, is_counted=bool(self._counters(names)))
                 yield Row(line.number, found, begins=line.begins)
-                epoch = line.epoch or epoch
+                stated.epoch = line.epoch or stated.epoch
             elif lost := self._lost(line):
-                yield Row(line.number, epoch | lost)
-            elif count >= REPEATED:
-                epoch = {name: value for name, value in found.items() if names_epoch(name)} or epoch
-                announced = self._evaluated_at(found, trained) or announced
-                rate = {name: value for name, value in found.items() if name in self._changing} or rate
+                yield Row(line.number, stated.epoch | lost)
+            elif repeats:
+                self._hear(found, stated)
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
                     yield Row(line.number, self._rewards(found))
             if self._announcement is not None and "training_loss" not in meant:
-                counter = self._announcement.stated(found) or counter
+                stated.counter = self._announcement.stated(found) or stated.counter
+
+    def _named(self, found: dict[str, Any]) -> dict[str, Any]:
+        """A line's numbers, of which those in the place of a batch that count epochs are named so."""
+        if self._epochs and found.get(BATCH + TOTAL) in self._epochs:
+            found = {EPOCH if name == BATCH else name: found[name] for name in found if name != BATCH + TOTAL}
+        for name in self._places & found.keys():
+            found = {{name: EPOCH, name + TOTAL: BATCH}.get(known, known): found[known] for known in found}
+        return found
+
+    def _repeats(self, names: tuple[str, ...], late: Counter[tuple[str, ...]]) -> bool:
+        """Whether a pattern has repeated: in the lines that were surveyed, or by now, which ``late`` counts."""
+        count = self._counts.get(names, 0)
+        if not count and len(late) < MAX_PATTERNS:
+            late[names] += 1
+            count = late[names]
+        return count >= REPEATED
+
+    def _hear(self, found: Mapping[str, Any], stated: _Stated) -> None:
+        """Keep what a line without a report says of the reports below."""
+        stated.epoch = {name: value for name, value in found.items() if names_epoch(name)} or stated.epoch
+        stated.announced = self._evaluated_at(found, stated.trained) or stated.announced
+        stated.rate = {name: value for name, value in found.items() if name in self._changing} or stated.rate
 
     def _evaluated_at(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """What a line without a loss says of the counter of the training, where it is further than the latest report.
