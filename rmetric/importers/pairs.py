@@ -156,21 +156,16 @@ def pairs(line: str) -> dict[str, Any]:
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
     found: dict[str, Any] = {}
-    end, setting, beside, measured, is_guess = 0, "", "", "", False
     listed: set[str] = set()
+    end, setting, beside, measured, is_guess = 0, "", "", "", False
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
-        if match.string.startswith(")=", stop):
-            continue  # a part of a name: "LR (group 0)=0.1"
-        if match["unit"] == "%" and match.string.startswith("|", stop):
-            continue  # how full the bar is: "steps:  2%|#   | 40/1600"
         gap = match.string[end:begin]
-        if _is_in_name(gap, match):
-            continue  # "Loss (mean of the last 100): 2.5"
+        if _is_no_value(match) or _is_in_name(gap, match):
+            continue
         is_first, end = end == 0, stop
-        said = name = _name(gap[-2 * MAX_NAME :]) or beside
-        if gap.endswith("[") and _counter(said).casefold() in STEP_WORDS and _EPOCH_AND_BATCH.match(match.string, stop):
-            said = ""  # "step": [3, 200]
+        name = _name(gap[-2 * MAX_NAME :]) or beside
+        said = "" if _opens_a_place(gap, name, match) else name
         if _is_whole(match):
             name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)
@@ -181,13 +176,8 @@ def pairs(line: str) -> dict[str, Any]:
             is_guess = False
             found.pop("batch"), found.pop("batch" + TOTAL, None)
         is_guess = is_guess or (not said and name == "batch" and name not in found)
-        if not setting:
-            setting = _setting(gap[-SETTING:])
-        elif _BEGINS_TRAINING.search(gap):
-            setting = ""
-        if setting and measures_loss(name) and not _SETTINGS & _words(name.casefold()):
-            name = f"{setting} {name}"
-        measured, name = _of_the_same(measured, name)
+        setting = _setting_behind(setting, gap)
+        measured, name = _of_the_same(measured, _in_setting(setting, name))
         name = with_unit(name, match["unit"], match.string, stop)
         if name not in found:
             found[name] = _value(match)
@@ -200,8 +190,37 @@ def pairs(line: str) -> dict[str, Any]:
     return found if found.keys() - {LINE_NUMBER} else {}
 
 
+def _is_no_value(match: re.Match[str]) -> bool:
+    """Whether a number is a part of a name (``LR (group 0)=0.1``), or how full a bar is (``2%|#   | 40/1600``)."""
+    return match.string.startswith(")=", match.end()) or (
+        match["unit"] == "%" and match.string.startswith("|", match.end())
+    )
+
+
+def _opens_a_place(gap: str, name: str, match: re.Match[str]) -> bool:
+    """Whether a number is the epoch of a step that is told with its batch: ``"step": [3, 200]``."""
+    is_step = gap.endswith("[") and _counter(name).casefold() in STEP_WORDS
+    return is_step and _EPOCH_AND_BATCH.match(match.string, match.end()) is not None
+
+
+def _setting_behind(setting: str, gap: str) -> str:
+    """``validation`` or ``test`` if what stands before a value says so, or has said so further to the left."""
+    if not setting:
+        return _setting(gap[-SETTING:])
+    return "" if _BEGINS_TRAINING.search(gap) else setting
+
+
+def _in_setting(setting: str, name: str) -> str:
+    """The name of a loss with what it was measured on, where it does not say that itself."""
+    is_told = not setting or not measures_loss(name) or _SETTINGS & _words(name.casefold())
+    return name if is_told else f"{setting} {name}"
+
+
 def _is_in_name(gap: str, match: re.Match[str]) -> bool:
-    """Whether a number stands in a bracket behind the name of a loss, and the value of the loss after that."""
+    """Whether a number stands in a bracket behind the name of a loss, and the value of the loss after that.
+
+    ``Loss (mean of the last 100): 2.5``
+    """
     before, bracket, inside = gap.rpartition("(")
     is_open = bool(bracket) and ")" not in inside and _REST_OF_NAME.match(match.string, match.end()) is not None
     return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))
