@@ -36,6 +36,7 @@ from rmetric.importers.survey import MAX_NAMES, Seen, Survey
 
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
+_KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 
@@ -115,11 +116,7 @@ class Columns:
             self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
-        ranks = next(
-            found
-            for limit in (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
-            if (found := {name: rank for name, rank in ranks.items() if rank < limit})
-        )
+        ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
         frequent = [name for name in ranks if ranks[name] < 0 or 10 * survey.seen[name].count >= 9 * most]
@@ -127,17 +124,18 @@ class Columns:
             frequent = [name for name in frequent if not _is_of_a_part(name, survey)] or frequent
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
-        are_sets = ours == "validation_loss" and ranks[best] < OF_TESTS
-        if len(alike) > 1 and are_sets:
+        if ours not in LOSSES:
+            self.fields[ours] = (best,)
+        elif ranks[best] >= OF_TESTS and most < LEAST_TESTS:
+            pass  # they may tell what came out at the end
+        elif ours == "validation_loss" and len(alike) > 1 and ranks[best] < OF_TESTS:
             self._take(ours, best, f"one of {in_words(alike)}; another one: --map {ours}=NAME")
-        elif ours not in LOSSES or (ranks[best] < COMPONENT and len(alike) == 1):
+        elif ranks[best] < COMPONENT and len(alike) == 1:
             self.fields[ours] = (best,)
         elif is_perplexity(best):
             self.fields[ours] = (best,)
             self._logarithms.add(ours)
             self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
-        elif ranks[best] >= OF_TESTS and most < LEAST_TESTS:
-            pass  # they may tell what came out at the end
         elif ranks[best] >= OF_TESTS and not (len(alike) > 1 and best.endswith("]")):  # places of a list are parts
             self._take(ours, best, "as there is no other evaluation")
         else:
@@ -384,6 +382,12 @@ def _stands_in_all(name: str, others: Iterable[str]) -> bool:
     """Whether the words of a name stand in each of the others, as ``rmse_val`` in ``rmse_e_val`` and ``rmse_f_val``."""
     words = {*plain(name).split("_")}
     return all(words.issubset(plain(other).split("_")) for other in others)
+
+
+def _of_the_best_kind(ranks: Mapping[str, int]) -> Mapping[str, int]:
+    """Losses by name; else what is like one, else perplexities, numbers of data, tests."""
+    kinds = ({name: rank for name, rank in ranks.items() if rank < limit} for limit in _KINDS)
+    return next(filter(None, kinds))
 
 
 def _sum(values: list[Any]) -> float | None:
