@@ -35,7 +35,7 @@ _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
 _DISTANCES = _words("l1 l2")

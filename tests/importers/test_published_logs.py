@@ -90,6 +90,13 @@ def the_data_after_what_is_measured() -> Iterator[str]:
         yield f"epoch {step}: acc train 0.81, val 0.79, loss train {loss(step)}, val {loss(step) + 0.1}"
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def bits_of_a_byte_where_the_training_has_a_loss() -> Iterator[str]:
+    for step in STEPS:
+        yield f"step {step:05d}/00099 (1.00%) | loss: {loss(step)} | lrm: 1.00 | dt: 310.10ms"
+        yield f"Step {step:05d} | Validation bpb: {loss(step) + 0.1}"
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES))
 def a_bar_that_is_logged_instead_of_drawn() -> Iterator[str]:
     for step in STEPS:
