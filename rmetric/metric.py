@@ -37,9 +37,13 @@ class SlidingRange:
         # (index, value) of those values of the window that can still become its minimum (its maximum).
         self._low: deque[tuple[int, float]] = deque()
         self._high: deque[tuple[int, float]] = deque()
+        self._behind: NDArray[np.float64] | None = None
+        """The latest values, where they have yet to enter the queues: of whole runs nothing comes after them."""
 
     def update(self, value: float) -> float:
         """The normalised value of the next record."""
+        if self._behind is not None:
+            self._catch_up()
         index = self._count
         self._count += 1
         low, high, expired = self._low, self._high, index - self.window
@@ -62,6 +66,7 @@ class SlidingRange:
 
     def extend(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """The normalised values of the next ``n`` records, shape (n,)."""
+        self._catch_up()
         finite = np.where(np.isfinite(values), values, np.nan)
         minimum = 0.5 * self._rolling(finite, self._low, np.fmin)
         span = 0.5 * self._rolling(finite, self._high, np.fmax) - minimum
@@ -71,9 +76,14 @@ class SlidingRange:
         normalised += 0.0
         normalised[np.isinf(values)] = 1.0
         self._count += len(values)
-        self._low = self._queue(finite, self._low, np.fmin)
-        self._high = self._queue(finite, self._high, np.fmax)
+        self._behind = finite
         return normalised
+
+    def _catch_up(self) -> None:
+        if self._behind is not None:
+            self._low = self._queue(self._behind, self._low, np.fmin)
+            self._high = self._queue(self._behind, self._high, np.fmax)
+            self._behind = None
 
     def _rolling(
         self, finite: NDArray[np.float64], queue: deque[tuple[int, float]], extreme: np.ufunc
