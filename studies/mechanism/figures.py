@@ -232,8 +232,8 @@ def _caption(results: MechanismResults) -> str:
 
 NAME, TITLE = "signature_map", "Signatures"
 COLORS = LinearSegmentedColormap.from_list("share", ["#FFFFFF", style.SKY, style.BLUE])
-SHORT = {"LOW_PRECISION_ATTENTION": "low prec.", "LARGE_LR": "large rate", "ROUTER_IMBALANCE": "imbalance",
-         "EXPERT_FAILURE": "expert failure"}  # fmt: skip
+SHORT = {"LOW_PRECISION_ATTENTION": "low prec.", "LARGE_LR": "rate", "ROUTER_IMBALANCE": "imbalance",
+         "EXPERT_FAILURE": "failed"}  # fmt: skip
 ROW_IN = 0.235
 DARK = 0.6
 """Share from which on text is white."""
