@@ -42,8 +42,7 @@ class SlidingRange:
 
     def update(self, value: float) -> float:
         """The normalised value of the next record."""
-        if self._behind is not None:
-            self._catch_up()
+        self._catch_up()
         index = self._count
         self._count += 1
         low, high, expired = self._low, self._high, index - self.window

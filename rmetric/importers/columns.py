@@ -36,9 +36,10 @@ from rmetric.importers.survey import MAX_NAMES, Seen, Survey
 
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
-_KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
+_KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
+"""Ranks at which another kind of loss begins; of a better kind one is preferred, however often it is reported."""
 
 
 @dataclass
@@ -124,19 +125,20 @@ class Columns:
             frequent = [name for name in frequent if not _is_of_a_part(name, survey)] or frequent
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
+        of_tests, are_alike = ranks[best] >= OF_TESTS, len(alike) > 1
         if ours not in LOSSES:
             self.fields[ours] = (best,)
-        elif ranks[best] >= OF_TESTS and most < LEAST_TESTS:
+        elif of_tests and most < LEAST_TESTS:
             pass  # they may tell what came out at the end
-        elif ours == "validation_loss" and len(alike) > 1 and ranks[best] < OF_TESTS:
+        elif ours == "validation_loss" and are_alike and not of_tests:
             self._take(ours, best, f"one of {in_words(alike)}; another one: --map {ours}=NAME")
-        elif ranks[best] < COMPONENT and len(alike) == 1:
+        elif ranks[best] < COMPONENT and not are_alike:
             self.fields[ours] = (best,)
         elif is_perplexity(best):
             self.fields[ours] = (best,)
             self._logarithms.add(ours)
             self.notes.append(f"{ours} is the logarithm of {best!r}, as there is no other loss")
-        elif ranks[best] >= OF_TESTS and not (len(alike) > 1 and best.endswith("]")):  # places of a list are parts
+        elif of_tests and not (are_alike and best.endswith("]")):  # places of a list are parts
             self._take(ours, best, "as there is no other evaluation")
         else:
             parts = [name for name in frequent if ranks[name] >= COMPONENT or name in alike]

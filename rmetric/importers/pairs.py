@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -89,7 +89,6 @@ _GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
 _GLUED = re.compile(r"\dbatch")
 _THEN_DECIMALS = re.compile(r"\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
-_POWER = re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)")
 _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
 """What ``Cost after iteration 100: 0.69`` says beside the name of its value."""
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
@@ -105,15 +104,18 @@ _VALUES_BEHIND = re.compile(
 )
 """Two values or more behind an arrow, three behind a colon."""
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
-_SPACY = re.compile(r"\blosses\s*[:=]?\s*\{([^{}]*)\}", re.IGNORECASE)
-"""``Losses {'ner': 31.4}`` of spaCy."""
-_REWORDED = {"Saving dict for global step": "evaluation at step", "Evaluation metric '": "'"}
-"""How TensorFlow's estimators begin an evaluation and GluonTS reports any loss, in words that tell what follows."""
-_LOGGABLE = re.compile(r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:")
-"""A bar of tqdm-loggable, as Levanter shows it."""
-_NORM_OF_WEIGHTS = re.compile(r"\bNorm(?=: [\d.]+, NNZs:)")
-"""``Norm: 25.7, NNZs: 4`` of scikit-learn's linear models."""
 _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
+_LOGGABLE = r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:"
+_REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
+    # ``Losses {'ner': 31.4}`` of spaCy
+    ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
+    ("Saving dict", re.compile("Saving dict for global step"), "evaluation at step"),  # estimators of TensorFlow
+    ("metric '", re.compile("Evaluation metric '"), "'"),  # any loss, of GluonTS
+    ("postfix:", re.compile(_LOGGABLE), r"\1: \2\3/\4\5 \6, "),  # a bar of tqdm-loggable, as Levanter shows it
+    ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
+    ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
+)
+"""What a line must hold to be looked through, what is looked for, and words or a number in its place that tell more."""
 _TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "tel": "val loss"}
 """``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
@@ -251,16 +253,9 @@ def _prepared(line: str) -> str:
     text = name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
     if terse := _TERSE.match(text):
         text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
-    if "osses" in text:
-        text = _SPACY.sub(lambda found: _QUOTED.sub(" loss", found[1]), text)
-    for said, telling in _REWORDED.items():
-        text = text.replace(said, telling)
-    if "postfix:" in text:
-        text = _LOGGABLE.sub(r"\1: \2\3/\4\5 \6, ", text)
-    if "NNZs" in text:
-        text = _NORM_OF_WEIGHTS.sub("weight norm", text)
-    if "10^" in text:
-        text = _POWER.sub(r"e\1", text)
+    for mark, pattern, telling in _REWORDED:
+        if mark in text:
+            text = pattern.sub(telling, text)
     if "-" in text and "atch" in text:
         return (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
     return text

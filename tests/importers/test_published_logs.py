@@ -469,6 +469,11 @@ def a_part_of_an_evaluation_before_the_whole() -> Iterator[str]:
             yield f"| epoch {epoch:03d} | valid on 'valid' subset | valid loss {loss(step) + 0.1} | valid ppl 8.78"
 
 
+@layout(Seen(STEPS, LOSSES, note="batches count"))
+def a_counter_in_units_of_its_own() -> Iterator[str]:
+    return (f"Progress on:train {step}.00it/40.0it rate:2.3it/s postfix:loss={loss(step)}" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES))
 def a_bar_that_is_named_after_a_step_and_its_epoch() -> Iterator[str]:
     for step in STEPS:
