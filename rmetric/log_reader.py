@@ -42,6 +42,8 @@ LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merg
 OnDamage = Callable[[int, str], None]
 CUT_OFF = "cut off; skipped"
 """Damage of a last line: its writer was killed, or has not ended it yet."""
+PLAIN_TEXT = "not JSON but text; skipped"
+"""Damage of a line that nothing shows to be a piece of an object."""
 _BETWEEN = int.from_bytes(os.urandom(7))
 """Number that no log holds, for no log can know it."""
 
@@ -199,7 +201,8 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
         if "\\ud" in text.casefold():  # half a character, as of a text that was cut
             event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        on_damage(number, "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF)
+        is_text = not text.startswith("{") and '":' not in text and not text.rstrip().endswith("}") and "\0" not in text
+        on_damage(number, PLAIN_TEXT if is_text else "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF)
         return _UNUSABLE
     if isinstance(event, dict):
         named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]

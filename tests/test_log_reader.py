@@ -175,7 +175,7 @@ def test_a_line_of_bars_beyond_all_bounds_comes_in_pieces(tmp_path: Path) -> Non
 
 
 def test_damage_without_a_listener_is_the_users_error_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"run\.jsonl, line 2: not JSON; skipped"):
+    with pytest.raises(UserError, match=r"run\.jsonl, line 2: not JSON but text; skipped"):
         read_run(_write(tmp_path, START, b"garbage\n", END))
 
 

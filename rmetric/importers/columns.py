@@ -59,6 +59,8 @@ class Columns:
     """Names that the log has had so far."""
     fills_gaps: bool = False
     """True if the validation loss is NaN where there was no evaluation."""
+    starts_late: bool = False
+    """True if the training loss is NaN before its first number, and not after: there was nothing to take a mean of."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
     _hints: list[str] = field(default_factory=list)
     """Notes that change nothing in what is read."""
@@ -190,7 +192,8 @@ class Columns:
     def _choose_gaps(self, survey: Survey) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
 
-        Two numbers in a row, and NaN from then on, are an evaluation that broke.
+        Two numbers in a row, and NaN from then on, are an evaluation that broke. In the first rows alone, a tenth at
+        most, it stands for no training, as while an agent gathers its first experience.
         """
         trained, evaluated = ([survey.seen[name] for name in self.fields.get(ours, ())] for ours in LOSSES)
         rows = max((seen.count for seen in trained), default=0)
@@ -206,6 +209,11 @@ class Columns:
                 "most rows, with single numbers between: not measured in those" if some else "all rows: not measured"
             )
             self.notes.append(f"validation_loss is NaN in {where}")
+        self.starts_late = any(
+            0 < seen.not_finite == seen.not_finite_at_first and 10 * seen.not_finite <= seen.count for seen in trained
+        )
+        if self.starts_late:
+            self.notes.append("the training loss is NaN before its first number, and not after: not measured there")
 
     def _leave_out_zero_norms(self, survey: Survey) -> None:
         """A gradient norm of 0 in all rows was not measured, where the loss falls."""

@@ -7,6 +7,7 @@ reports, and the rest (settings, source code, tables) is left aside. What the na
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ REPEATED = 2
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
+_CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
 
@@ -105,7 +107,7 @@ class Patterns:
     """The patterns of a console log: which names its lines report together, and how often."""
 
     def __init__(self, fields: FieldMap, *, names_data: bool = False) -> None:
-        self._fields = fields
+        self._fields, self._names_data = fields, names_data
         self._counts: Counter[tuple[str, ...]] = Counter()
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields, names_data))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
@@ -123,6 +125,8 @@ class Patterns:
         """Learning rates in lines without a loss, each with its first value, and what else its line counts."""
         self._changing: set[str] = set()
         """Those of them that change, or are told at one count after the other: others may be settings."""
+        self._of_checkpoints: dict[tuple[str, ...], bool] = {}
+        """Patterns with a loss of the training, and whether each of their lines tells of a checkpoint."""
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
@@ -132,11 +136,14 @@ class Patterns:
 
     def _surveyed(self, path: Path) -> Patterns:
         counters = ConsoleCounters(self._counters)
-        for line in itertools.islice(console_lines(path, passed_over, self._fields), SURVEYED_ROWS):
+        for line in itertools.islice(self._lines(path, passed_over), SURVEYED_ROWS):
             names = tuple(line.found)
             meant = self._meant(names)
             if meant:
                 self._marks.add(line.text)
+            if "training_loss" in meant:
+                tells = _CHECKPOINT.search(line.text) is not None
+                self._of_checkpoints[names] = tells and self._of_checkpoints.get(names, True)
             for known in (names, *(tuple(piece.found) for piece in line.pieces)):
                 if known in self._counts or len(self._counts) < MAX_PATTERNS:
                     self._counts[known] += 1
@@ -183,7 +190,7 @@ class Patterns:
         late: Counter[tuple[str, ...]] = Counter()
         for line in self._reports(path, on_damage):
             names = tuple(line.found)
-            if line.worker and self._first.get(names, line.worker) != line.worker:
+            if names in self._saved or (line.worker and self._first.get(names, line.worker) != line.worker):
                 continue
             found, meant, repeats = self._named(line.found), self._meant(names), self._repeats(names, late)
             if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
@@ -268,9 +275,25 @@ class Patterns:
 
     def _reports(self, path: Path, on_damage: OnDamage) -> Iterator[Line]:
         """The lines; of joined ones that are no report that repeats, such as source code, each by itself."""
-        for line in console_lines(path, on_damage, self._fields, self._marks.are_commas):
+        for line in self._lines(path, on_damage, self._marks.are_commas):
             repeats = not line.pieces or self._counts.get(tuple(line.found), 0) >= REPEATED
             yield from (line,) if repeats else line.pieces
+
+    def _lines(self, path: Path, on_damage: OnDamage, has_decimal_commas: bool = False) -> Iterator[Line]:
+        """The lines; a whole number that is named after its data alone (``train: 1457``) tells how much there is."""
+        for line in console_lines(path, on_damage, self._fields, has_decimal_commas):
+            for one in (line, *line.pieces) if self._names_data else ():
+                is_size = {
+                    name: type(one.found[name]) is int and loss_of_data(name, self._fields) for name in one.found
+                }
+                one.found = {name: value for name, value in one.found.items() if not is_size[name]}
+            yield line
+
+    @cached_property
+    def _saved(self) -> set[tuple[str, ...]]:
+        """Patterns of lines that tell of a checkpoint, with the loss that it has, where others report the training."""
+        reports = any(not tells and self._counts[names] >= REPEATED for names, tells in self._of_checkpoints.items())
+        return {names for names, tells in self._of_checkpoints.items() if tells and reports}
 
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.

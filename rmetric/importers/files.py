@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,7 +34,7 @@ _UNWRITTEN = re.compile(rb"\0{16,}")
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
 MOST_ROWS = 64
-"""Lines in which a table shows that it is one."""
+"""Lines in which a table, or one object a line, shows that it is one."""
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -151,7 +151,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
     if is_notebook(head):
         return "console"
-    objects = list(_objects(lines))
+    objects = _objects(lines)
     if objects:
         return _format_of_objects(path, mapping, objects, len(lines))
     return _format_of_text(path, mapping, head, lines) or _refuse(path, mapping, head)
@@ -206,9 +206,11 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
 
 
 def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoReturn:
-    text = head.decode(errors="replace")
-    if any(map(str.isdecimal, text)) and not any(map(str.isalpha, text)):
-        raise UserError(f"{path} has numbers without names; put a line with their names before them, such as step,loss")
+    if width := _width_of_numbers(head):
+        columns = f"{width} columns of numbers" if width > 1 else "numbers"
+        raise UserError(
+            f"{path} has {columns} without names; put a line with their names before them, such as step,loss"
+        )
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
     known = ", ".join(IMPORTERS)
     seen = what_repeats(path) if _is_text(head) else ""
@@ -217,6 +219,14 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
         f"{path} is not a log in a known format{columns}{seen}; name the column of its loss with "
         f"--map training_loss=COLUMN, or its format with --format ({known})"
     )
+
+
+def _width_of_numbers(head: bytes) -> int:
+    """Most numbers in a line of a file that has nothing else but comments; 0 if it has."""
+    lines = [line for line in head.decode(errors="replace").splitlines()[:MOST_ROWS] if not line.startswith("#")]
+    cells = [re.split(r"[\s,;]+", line.strip(" \t,;")) for line in lines if line.strip()]
+    are_numbers = all(as_number(cell) is not None for row in cells for cell in row)
+    return max(map(len, cells), default=0) if are_numbers else 0
 
 
 def _is_text(head: bytes) -> bool:
@@ -237,15 +247,18 @@ def _folder_format(folder: Path) -> str:
     return "mlflow" if run_folders(folder) else ""
 
 
-def _objects(lines: Sequence[str]) -> Iterator[dict[str, object]]:
-    for line in lines[:64]:
-        if line.lstrip().startswith("{"):
-            try:
-                value = json_value(line)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(value, dict) and value:
-                yield value
+def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
+    """The objects in the first lines that are one each; of a document with a record in each line, only the last is."""
+    begun = [line for line in lines[:MOST_ROWS] if line.lstrip().startswith("{")]
+    found = []
+    for line in begun:
+        try:
+            value = json_value(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) and value:
+            found.append(value)
+    return found if 2 * len(found) >= len(begun) else []
 
 
 def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:

@@ -12,7 +12,7 @@ from rmetric.importers.names import TOTAL, measures_loss, names_counter
 from rmetric.importers.rows import Row, no_column
 from rmetric.importers.steps import with_total
 from rmetric.importers.tables import imported
-from rmetric.log_reader import WHOLE_LOG, NumberedEvent, OnDamage, read_batches, read_events
+from rmetric.log_reader import PLAIN_TEXT, WHOLE_LOG, NumberedEvent, OnDamage, read_batches, read_events
 
 
 @register_importer("rmetric")
@@ -52,15 +52,21 @@ def _renamed(
 def read_jsonl(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """One JSON object a line, of any logger. Nested objects are reached by dotted names (``train.loss``).
 
-    An object without a usable field of ours, such as a first line with settings, is passed over in silence.
+    An object without a usable field of ours, such as a first line with settings, is passed over in silence, and so is
+    what a program has written besides.
     """
     return imported(path, lambda report: jsonl_rows(path, mapping, report), mapping, on_damage)
 
 
 def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[Row]:
     """The rows as they stand there."""
+
+    def report(line: int, message: str) -> None:
+        if message != PLAIN_TEXT:
+            on_damage(line, message)
+
     wrapper = "" if mapping else None  # a mapping names what is within by a dotted name
-    for line, record in read_events(path, on_damage):
+    for line, record in read_events(path, report):
         named = record.pop("non_finite", None)
         if wrapper is None:
             wrapper = _wrapper(record)

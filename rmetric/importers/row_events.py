@@ -9,7 +9,7 @@ from typing import Any
 
 from rmetric.importers.columns import Columns
 from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
-from rmetric.importers.rows import Row, as_measured
+from rmetric.importers.rows import Row, as_measured, is_finite
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.steps import StepClock
 from rmetric.importers.streams import note, run_begins
@@ -56,6 +56,8 @@ class RowEvents:
             event: Event = self._columns.values(row.values)
             if row.is_nan:
                 event["training_loss"] = math.nan
+            elif self._columns.starts_late and not self._trained and not is_finite(event.get("training_loss")):
+                del event["training_loss"]
             if event:
                 yield from self._next(row, event)
         yield from self._aside.taken()

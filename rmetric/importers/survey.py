@@ -41,6 +41,8 @@ class Seen:
     lowest: float = math.inf
     highest: float = -math.inf
     not_finite: int = 0
+    not_finite_at_first: int = 0
+    """Rows before the first in which the value is finite."""
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
     one_more: int = 0
@@ -56,6 +58,7 @@ class Seen:
         self.stands += stands and value >= ROUNDED and value % ROUNDED == 0
         finite, before = is_finite(value), self.value
         self.not_finite += not finite
+        self.not_finite_at_first += not finite and not math.isfinite(self.lowest)
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
         self.value, self.first = value, value if before is None else self.first
         if before is None:

@@ -118,6 +118,19 @@ def test_a_table_of_unknown_columns_is_answered_with_the_mapping_that_reads_it(t
     assert detect_format(log, {"training_loss": "objective"}) == "csv"
 
 
+@pytest.mark.parametrize(
+    ("text", "has"),
+    [
+        ("# step, loss_train\n0.0e+00 2.4e-02 4.8e-03\n1.0e+03 2.3e-02 4.7e-03\n", "3 columns of numbers"),
+        ("7\n8\n", "num"),
+    ],
+)
+def test_numbers_that_no_line_names_are_said_to_need_one(tmp_path: Path, text: str, has: str) -> None:
+    (tmp_path / "table.dat").write_text(text)
+    with pytest.raises(UserError, match=f"has {has}.* without names; put a line with their names before them"):
+        detect_format(tmp_path / "table.dat")
+
+
 def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.csv", "trainer_state.json", "manifest.json", "README.md", ".hidden.csv"):
         (tmp_path / name).write_text("x")

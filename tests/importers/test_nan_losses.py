@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,17 @@ def test_evaluations_between_empty_losses_keep_their_place(tmp_path: Path) -> No
     ]
     losses, _ = losses_of(write(tmp_path / "log.jsonl", rows))
     assert np.isinf(losses).tolist() == [step >= FROM for step in range(ROWS)]
+
+
+@pytest.mark.parametrize(("nan", "measured"), [(range(3), False), ((0, 1, 50), True), (range(40), True)])
+def test_a_loss_that_is_nan_in_the_first_rows_alone_was_not_measured(
+    tmp_path: Path, nan: Iterable[int], measured: bool
+) -> None:
+    rows = [row(step, math.nan if step in nan else 2.0 - 0.01 * step, lr=1e-3) for step in range(ROWS)]
+    losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert len(losses) == ROWS
+    assert np.isinf(losses).any() == measured
+    assert any("before its first number" in note for note in notes) != measured
 
 
 def test_a_run_that_begins_without_losses_is_judged_by_its_own(tmp_path: Path) -> None:

@@ -545,6 +545,38 @@ def the_epoch_and_the_batch_as_a_step() -> Iterator[str]:
             yield f'LOG {{"time": "10:00:02", "step": [{epoch}], "data": {{"val_loss": {loss(step) + 0.1:.4f}}}}}'
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is taken from 'train'"))
+def how_much_data_there_is_under_their_names() -> Iterator[str]:
+    for begin, end in ((1, 16), (16, 31)):
+        yield "train: 1457  val: 181  test (held-out): 181"
+        for step in range(begin, end):
+            yield f"epoch {step:3d}/300  train {loss(step):.4f}  val {loss(step) + 0.1:.4f}  lr 8.33e-05"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def checkpoints_with_the_loss_that_they_have() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[__main__][INFO] - epoch {10 * step:5d} | loss {loss(step):.4e} (pde {loss(step):.4e}) | lr 1.00e-04"
+        yield f"[transfer][INFO] - Checkpoint saved to best.pt  (epoch {10 * step + 3}, loss {loss(step) / 2:.4e})"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def a_record_of_a_document_in_each_line() -> Iterator[str]:
+    yield "["
+    for step in STEPS:
+        yield f'  {{"step": {step}, "loss": {loss(step)}}},'
+        yield f'  {{"step": {step}, "eval_loss": {loss(step) + 0.1}}}{"," * (step < POINTS)}'
+    yield "]"
+
+
+@layout(Seen([20 * step for step in STEPS], LOSSES))
+def objects_below_what_a_program_says() -> Iterator[str]:
+    yield "100,000 samples"
+    for step in STEPS:
+        yield f'{{"step": {20 * step}, "of": 782, "loss_lm": {loss(step)}, "tok_s": 42276.7}}'
+    yield "done, steps: 600"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -863,6 +895,12 @@ def test_a_number_named_after_its_data_may_end_in_nan(tmp_path: Path) -> None:
 def test_a_number_named_after_its_data_that_rises_is_no_loss(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'learn' does not fall as a loss does"):
         read((f"{step}:\tlearn: {1 - 1 / step}\ttest: {1 - 2 / step}\tbest: 0.3 (7)" for step in STEPS), tmp_path)
+
+
+def test_a_report_that_ends_in_what_was_saved_counts(tmp_path: Path) -> None:
+    lines = (f"epoch {step}: loss {loss(step)}" + " (best so far, saved)" * (step % 3 == 0) for step in STEPS)
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations["training_loss"] == pytest.approx(LOSSES)
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:

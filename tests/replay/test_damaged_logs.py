@@ -37,7 +37,7 @@ LINE_11 = GOOD[10]
 DAMAGE = {
     "bad UTF-8 in a text": (LINE_11.replace(b"METRICS", b"METRICS\xff"), "not UTF-8", 19),
     "bad UTF-8 in an unknown field": (LINE_11.replace(b"}", b',"note":"\xc3("}'), "not UTF-8", 20),
-    "no JSON": (b"Traceback (most recent call last):\n", "not JSON; skipped", 19),
+    "no JSON": (b"Traceback (most recent call last):\n", "not JSON but text; skipped", 19),
     "half a line with the next one after it": (LINE_11[:20] + LINE_11, "not JSON; skipped", 19),
     "no object": (b"[1, 2]\n", "a JSON object is due", 19),
     "zero bytes": (b"\0" * 4096 + b"\n", "not JSON; skipped", 19),
