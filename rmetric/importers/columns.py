@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,8 @@ from rmetric.importers.survey import MAX_NAMES, Seen, Survey
 
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
+ALIKE = 0.25
+"""Part of itself by which a loss of the training, as an evaluation has it, differs from that of its last batch."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 _KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
@@ -80,7 +82,7 @@ class Columns:
                 if ours != "step_time_s" or rank < 0 or not survey.seen[name].is_clock:
                     columns._found.setdefault(ours, {})[name] = rank
         columns._leave_out_perplexities_of_evaluations()
-        if "training_loss" not in columns._found:
+        if not {*LOSSES} <= columns._found.keys():
             columns._find_losses_of_data(survey, fields)
         # The training loss first: rate and norm are those of the one that is read.
         for ours in sorted(columns._found.keys() - {"step"}, key=lambda ours: (ours != "training_loss", ours)):
@@ -108,13 +110,18 @@ class Columns:
             self._found.pop("training_loss", None)
 
     def _find_losses_of_data(self, survey: Survey, fields: FieldMap) -> None:
-        """Numbers named after their data alone are losses where that of the training falls; else they may be scores."""
+        """Numbers named after their data alone are losses where that of the training falls; else they may be scores.
+
+        Beside a training loss by name they may be what an evaluation says, where that of the training ends near it.
+        """
         named = {name: ours for name in survey.seen if (ours := loss_of_data(name, fields))}
         trained = [name for name, ours in named.items() if ours == "training_loss"]
-        if trained and all(survey.seen[name].falls for name in trained):
+        by_name = [survey.seen[name].value for name in self._found.get("training_loss", ())]
+        if trained and all(survey.seen[name].falls and _is_near(survey.seen[name].value, by_name) for name in trained):
             for name, ours in named.items():
-                self._found.setdefault(ours, {})[name] = OF_DATA
-        elif trained:
+                if ours == "validation_loss" or not by_name:
+                    self._found.setdefault(ours, {})[name] = OF_DATA
+        elif trained and not by_name:
             hint = f"if one is meant, name it with --map training_loss={trained[0]}"
             self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
 
@@ -381,6 +388,12 @@ def _seconds(value: Any, name: str) -> Any:
     if number is not None and is_step_rate(name):
         return 1.0 / number if number > 0.0 else None
     return value if number is None or unit is None else number * unit
+
+
+def _is_near(value: Any, others: Sequence[Any]) -> bool:
+    """Whether a value is that of one of the others, to a quarter; true if there are none."""
+    numbers = [other for other in others if isinstance(other, int | float)]
+    return not others or any(math.isclose(value, number, rel_tol=ALIKE) for number in numbers)
 
 
 def _is_of_a_part(name: str, survey: Survey) -> bool:

@@ -106,10 +106,10 @@ class _Doubts:
 class Patterns:
     """The patterns of a console log: which names its lines report together, and how often."""
 
-    def __init__(self, fields: FieldMap, *, names_data: bool = False) -> None:
-        self._fields, self._names_data = fields, names_data
+    def __init__(self, fields: FieldMap) -> None:
+        self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
-        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields, names_data))
+        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
         self._workers: dict[tuple[str, ...], Counter[str]] = {}
@@ -130,11 +130,12 @@ class Patterns:
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> Patterns:
-        """Patterns of the first lines; where no name is that of a loss, one of its data (``train: 0.5``) may be one."""
-        patterns = cls(FieldMap(mapping))._surveyed(path)
-        return patterns if patterns.hold_a_loss else cls(FieldMap(mapping), names_data=True)._surveyed(path)
+        """Patterns of the first lines of a log."""
+        patterns = cls(FieldMap(mapping))
+        patterns._survey(path)
+        return patterns
 
-    def _surveyed(self, path: Path) -> Patterns:
+    def _survey(self, path: Path) -> None:
         counters = ConsoleCounters(self._counters)
         for line in itertools.islice(self._lines(path, passed_over), SURVEYED_ROWS):
             names = tuple(line.found)
@@ -154,7 +155,6 @@ class Patterns:
             counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         self._settle_workers()
         self._epochs, self._places, self._announcement = counters.epochs, counters.places, counters.announcement
-        return self
 
     def _survey_rates(self, found: Mapping[str, Any]) -> None:
         counts = [value for name, value in found.items() if names_counter(name, self._fields)]
@@ -282,7 +282,7 @@ class Patterns:
     def _lines(self, path: Path, on_damage: OnDamage, has_decimal_commas: bool = False) -> Iterator[Line]:
         """The lines; a whole number that is named after its data alone (``train: 1457``) tells how much there is."""
         for line in console_lines(path, on_damage, self._fields, has_decimal_commas):
-            for one in (line, *line.pieces) if self._names_data else ():
+            for one in (line, *line.pieces):
                 is_size = {
                     name: type(one.found[name]) is int and loss_of_data(name, self._fields) for name in one.found
                 }
@@ -318,9 +318,7 @@ class Patterns:
         return [name for name, value in found.items() if type(value) is str and meanings(name, self._fields)]
 
 
-def _meant(fields: FieldMap, names_data: bool, names: tuple[str, ...]) -> frozenset[str]:
-    """Our names that a pattern's may stand for."""
+def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:
+    """Our names that a pattern's may stand for; a number of its data (``train: 0.5``) may be a loss."""
     meant = {ours for name in names for ours, _ in meanings(name, fields) if ours != "step"}
-    if names_data:
-        meant |= {ours for name in names if (ours := loss_of_data(name, fields))}
-    return frozenset(meant)
+    return frozenset(meant | {ours for name in names if (ours := loss_of_data(name, fields))})

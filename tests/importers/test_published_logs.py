@@ -553,6 +553,22 @@ def how_much_data_there_is_under_their_names() -> Iterator[str]:
             yield f"epoch {step:3d}/300  train {loss(step):.4f}  val {loss(step) + 0.1:.4f}  lr 8.33e-05"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=10, note="validation_loss is taken from 'val'"))
+def an_evaluation_that_names_its_data_alone() -> Iterator[str]:
+    for step in STEPS:
+        yield f"iter {10 * step:6d} | loss {loss(step):.4f} | lr 6.00e-04 | 49s"
+        if step % 3 == 0:
+            yield f"  eval {10 * step}: train {loss(step) - 0.05:.4f} | val {loss(step) + 0.1:.4f} | 2.2098 bpc"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def an_accuracy_that_names_its_data_alone() -> Iterator[str]:
+    for step in STEPS:
+        yield f"iter {10 * step:6d} | loss {loss(step):.4f} | lr 6.00e-04 | 49s"
+        if step % 3 == 0:
+            yield f"  accuracy {10 * step}: train {1 - loss(step) / 5:.4f} | val {0.95 - loss(step) / 5:.4f}"
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES))
 def checkpoints_with_the_loss_that_they_have() -> Iterator[str]:
     for step in STEPS:
