@@ -22,9 +22,6 @@ _NUMBER = "\0a number\0"
 """Stands for a number in the text of a record."""
 _POWERS = np.array([float(f"1e{exponent}") for exponent in range(23)])
 """Powers of ten that a double holds exactly."""
-MOST_DIGITS = 18
-"""Digits whose number fits 64 bits. One below 2^53 is exact as a double; its product with an exact power of ten, or its
-quotient, is then the double that is nearest to what is written."""
 
 
 class LinePattern:
@@ -119,46 +116,41 @@ def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyp
 
 
 @compiled
+def _digits(lines, at, number):  # type: ignore[no-untyped-def]
+    """The place behind the digits at a place, and a number with these behind it, or one that is too large."""
+    while ord("0") <= _byte(lines, at) <= ord("9"):
+        number = min(10 * number + (_byte(lines, at) - ord("0")), MAX_STEP)
+        at += 1
+    return at, number
+
+
+@compiled
 def _number(lines, at, powers):  # type: ignore[no-untyped-def]
     """Read a number of JSON: the place behind it, its value, and whether it is written as a whole one.
 
-    The place is -1 if there is no number, or none that is sure to be the nearest double.
+    The place is -1 if there is no number, or none that is sure to be the nearest double. One below 2^53 is exact as a
+    double; its product with an exact power of ten, or its quotient, is then the double that is nearest.
     """
     nothing = -1, 0.0, False
     is_negative = _byte(lines, at) == ord("-")
-    if is_negative:
-        at += 1
-    begin, mantissa, exponent = at, 0, 0
-    while ord("0") <= _byte(lines, at) <= ord("9"):
-        mantissa = 10 * mantissa + (_byte(lines, at) - ord("0"))
-        at += 1
-    digits = at - begin
-    if digits == 0 or (digits > 1 and _byte(lines, begin) == ord("0")):
+    begin, exponent, is_whole = at + is_negative, 0, True
+    at, mantissa = _digits(lines, begin, 0)
+    if at == begin or (at > begin + 1 and _byte(lines, begin) == ord("0")):
         return nothing
-    is_whole = True
     if _byte(lines, at) == ord("."):
-        at, is_whole = at + 1, False
-        begin = at
-        while ord("0") <= _byte(lines, at) <= ord("9"):
-            mantissa = 10 * mantissa + (_byte(lines, at) - ord("0"))
-            at += 1
+        begin, is_whole = at + 1, False
+        at, mantissa = _digits(lines, begin, mantissa)
         exponent = begin - at
-        digits -= exponent
-        if exponent == 0:
-            return nothing
-    if _byte(lines, at) == ord("e") or _byte(lines, at) == ord("E"):
-        at, is_whole = at + 1, False
-        sign = -1 if _byte(lines, at) == ord("-") else 1
-        if _byte(lines, at) == ord("-") or _byte(lines, at) == ord("+"):
-            at += 1
-        begin, power = at, 0
-        while ord("0") <= _byte(lines, at) <= ord("9"):
-            power = min(10 * power + (_byte(lines, at) - ord("0")), 1000)
-            at += 1
-        exponent += sign * power
         if at == begin:
             return nothing
-    is_exact = digits <= MOST_DIGITS and mantissa < MAX_STEP and -len(powers) < exponent < len(powers)
+    if _byte(lines, at) == ord("e") or _byte(lines, at) == ord("E"):
+        sign, is_whole = _byte(lines, at + 1), False
+        begin = at + 1 + (sign == ord("-") or sign == ord("+"))
+        at, power = _digits(lines, begin, 0)
+        exponent += -power if sign == ord("-") else power
+        if at == begin:
+            return nothing
+    is_exact = mantissa < MAX_STEP and -len(powers) < exponent < len(powers)
     if not is_exact or (is_negative and is_whole and mantissa == 0):  # the integer -0 is 0
         return nothing
     number = mantissa * powers[exponent] if exponent >= 0 else mantissa / powers[-exponent]

@@ -112,7 +112,10 @@ class EventSeeker:
         """Records so far."""
         self._detectors = default_detectors()
         self._rearm = Rearm()
-        self._recent: dict[str, deque[float]] = {name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS}
+        self._recent: dict[str, deque[tuple[int, float]]] = {
+            name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS
+        }
+        """Finite values of late, each with the number of its record."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
@@ -130,8 +133,8 @@ class EventSeeker:
             return False
         self._detectors = ahead
         for name, values in self._recent.items():
-            measured = observations[name]
-            values.extend(measured[np.isfinite(measured)][-REARM_STEPS:].tolist())
+            at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
+            values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
         self.records += len(observations)
         self._rearm.begins(self.records - 1, False)
         return True
@@ -152,7 +155,7 @@ class EventSeeker:
         else:
             for name, values in self._recent.items():
                 if math.isfinite(value := observation[name]):
-                    values.append(value)
+                    values.append((self.records, value))
         self.records += 1
         return begun
 
@@ -162,11 +165,10 @@ class EventSeeker:
         As before is a measurement that lies nearer to where it was than to where the event began, in the median of the
         quiet records since: of three at least, and of as many as there were with an alert.
         """
-        quiet = self.records - 1 - event.last_record
-        if quiet >= REARM_STEPS:
+        if self.records - 1 - event.last_record >= REARM_STEPS:
             return True
-        since = list(self._recent[event.measurement])[-quiet:]
-        if quiet < max(BACK, event.alerts) or not since:
+        since = [value for record, value in self._recent[event.measurement] if record > event.last_record]
+        if len(since) < max(BACK, event.alerts):
             return False
         now = median(since)
         return abs(now - event.before) < abs(now - event.value)
@@ -174,7 +176,7 @@ class EventSeeker:
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
         kind, measurement = kind_of(observation, cause)
-        recent, worker = self._recent[measurement], observation["event_worker"]
+        recent, worker = [value for _, value in self._recent[measurement]], observation["event_worker"]
         before, before_is = median(recent) if recent else math.nan, "median"
         if kind == "LOSS_RISE" and observation[measurement] <= before:
             before, before_is = min(recent), "lowest"

@@ -105,7 +105,8 @@ class Columns:
         trained, tested = (self._found.get(ours, {}) for ours in LOSSES)
         if any(rank < PERPLEXITY for rank in tested.values()):
             for name in [name for name in trained if is_perplexity(name) and not names_training(name)]:
-                del trained[name]
+                if trained[name] >= 0:  # not of a mapping
+                    del trained[name]
         if not trained:
             self._found.pop("training_loss", None)
 
@@ -135,14 +136,12 @@ class Columns:
         best = min(frequent, key=lambda name: (ranks[name], -survey.seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
         of_tests, are_alike = ranks[best] >= OF_TESTS, len(alike) > 1
-        if ours not in LOSSES:
+        if ours not in LOSSES or (ranks[best] < COMPONENT and not are_alike):
             self.fields[ours] = (best,)
         elif of_tests and most < LEAST_TESTS:
             pass  # they may tell what came out at the end
         elif ours == "validation_loss" and are_alike and not of_tests:
             self._take(ours, best, f"one of {in_words(alike)}; another one: --map {ours}=NAME")
-        elif ranks[best] < COMPONENT and not are_alike:
-            self.fields[ours] = (best,)
         elif is_perplexity(best):
             self.fields[ours] = (best,)
             self._logarithms.add(ours)
@@ -255,7 +254,7 @@ class Columns:
             steps = self._of_the_training(steps, survey)
         steps = self._without_log_calls(self._without_own(steps, survey), survey)
         if steps:
-            trained = self._rows_trained(survey)
+            trained = self._rows(survey, "training_loss")
             highest = max(survey.seen[name].highest for name in steps)
 
             def order(name: str) -> tuple[bool, bool, bool, int]:
@@ -273,7 +272,7 @@ class Columns:
         if self.counters:
             self.notes.append("there is no step; batches count, on from epoch to epoch")
             return
-        losses = [survey.seen[name] for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
+        losses = self._seen(survey, *LOSSES)
         epochs = [seen for name, seen in survey.seen.items() if names_epoch(name)]
         repeated = any(2 * seen.repeats_epoch > seen.count for seen in losses[:1])
         self.epochs_count = bool(epochs) and not survey.has_fractional_epochs and not repeated
@@ -318,17 +317,21 @@ class Columns:
         counter that is rounded (``step: 1K``) records would be lost, and all of the training with one that evaluations
         alone have.
         """
-        trained = self._rows_trained(survey)
+        trained = self._rows(survey, "training_loss")
         rising = {name: rank for name, rank in steps.items() if trained <= 2 or survey.seen[name].counts}
         return rising if 2 * sum(survey.seen[name].count for name in rising) >= trained else {}
 
-    def _rows_trained(self, survey: Survey) -> int:
-        return max((survey.seen[name].count for name in self.fields.get("training_loss", ())[:1]), default=0)
+    def _seen(self, survey: Survey, *names: str) -> list[Seen]:
+        """What the rows hold of the first column for each of our names."""
+        return [survey.seen[column] for ours in names for column in self.fields.get(ours, ())[:1]]
+
+    def _rows(self, survey: Survey, *names: str) -> int:
+        return max((seen.count for seen in self._seen(survey, *names)), default=0)
 
     def _without_own(self, steps: dict[str, int], survey: Survey) -> dict[str, int]:
         """The counters without that of our monitor, where nearly all of the training has another one."""
         others = {name: rank for name, rank in steps.items() if not name.startswith(OWN_PREFIX)}
-        needed = 0.9 * self._rows_trained(survey)
+        needed = 0.9 * self._rows(survey, "training_loss")
         are_known = any(name != LOG_CALLS and survey.seen[name].count >= needed for name in others)
         return others if are_known else steps
 
@@ -336,8 +339,7 @@ class Columns:
         """The counters, or W&B's calls of ``log``: a log in which both took turns would go to and fro."""
         if steps.get(LOG_CALLS) != LAST_STEP:
             return steps
-        losses = [survey.seen[name].count for ours in LOSSES for name in self.fields.get(ours, ())[:1]]
-        needed = 0.9 * max(losses, default=0)
+        needed = 0.9 * self._rows(survey, *LOSSES)
         others = {name: rank for name, rank in steps.items() if name != LOG_CALLS}
         are_known = any(survey.seen[name].count >= needed and not survey.seen[name].stands_still for name in others)
         return others if are_known else {LOG_CALLS: LAST_STEP}

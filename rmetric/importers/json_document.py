@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import orjson
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_importer
-from rmetric.importers.names import LINE_NUMBER, measures_loss, names_counter
+from rmetric.importers.names import LINE_NUMBER, measures_loss, names_epoch, names_step
 from rmetric.importers.rows import Row, as_number, in_words
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
@@ -85,10 +86,9 @@ def _table(document: Any) -> tuple[list[dict[str, Any]], list[str]]:
         records = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
     else:
         records = [*_records(document)] or [flat]
-    places = [_place(record) for record in records]
-    if None not in places:
-        records = [record for _, record in sorted(zip(places, records, strict=True), key=lambda placed: placed[0] or 0)]
-    return records, left_out
+    counts = [[_count(record, names) for record in records] for names in _KINDS]
+    places = [*zip(*(count for count in counts if None not in count), strict=True)] or [()] * len(records)
+    return [records[at] for at in sorted(range(len(records)), key=places.__getitem__)], left_out
 
 
 def _in_rows(document: Any) -> Any:
@@ -175,7 +175,10 @@ def _records(value: Any, name: str = "", depth: int = 0) -> Iterator[dict[str, A
         yield {"split": name, **({} if number is None else {LINE_NUMBER: number}), **record}
 
 
-def _place(record: Mapping[str, Any]) -> int | float | None:
-    """What a record counts first."""
-    counters = (name for name in record if name == LINE_NUMBER or names_counter(name, UNMAPPED))
-    return next((as_number(record[name]) for name in counters), None)
+_KINDS: tuple[Callable[[str], bool], ...] = (LINE_NUMBER.__eq__, names_epoch, partial(names_step, fields=UNMAPPED))
+"""Kinds of counters that tell the place of a record, the coarser first: batches may begin anew in each epoch."""
+
+
+def _count(record: Mapping[str, Any], names: Callable[[str], bool]) -> int | float | None:
+    """What a record counts under the first name of a kind."""
+    return next((as_number(record[name]) for name in record if names(name)), None)

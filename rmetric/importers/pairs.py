@@ -160,6 +160,7 @@ def pairs(line: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     listed: set[str] = set()
     end, setting, beside, measured, is_guess = 0, "", "", "", False
+    has_own = False
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
         gap = match.string[end:begin]
@@ -178,7 +179,8 @@ def pairs(line: str) -> dict[str, Any]:
             is_guess = False
             found.pop("batch"), found.pop("batch" + TOTAL, None)
         is_guess = is_guess or (not said and name == "batch" and name not in found)
-        setting = _setting_behind(setting, gap)
+        setting = "" if name.casefold() == "loss" and has_own else _setting_behind(setting, gap)
+        has_own = has_own or (measures_loss(name) and bool((VALIDATION_WORDS | TEST_WORDS) & _words(name.casefold())))
         measured, name = _of_the_same(measured, _in_setting(setting, name))
         name = with_unit(name, match["unit"], match.string, stop)
         if name not in found:

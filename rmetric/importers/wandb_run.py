@@ -8,10 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from rmetric.errors import UserError
 from rmetric.importers.base import flattened, register_importer
+from rmetric.importers.json_document import json_value
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported, run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage
@@ -67,7 +66,7 @@ def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
 
 def _value(text: str) -> Any:
     """A JSON value; NaN and infinities, as Python writes them or as a text, are numbers."""
-    value = text if text in _NOT_FINITE else orjson.loads(text)
+    value = json_value(text)
     return float(value) if value in _NOT_FINITE else value
 
 

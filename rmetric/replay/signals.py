@@ -102,7 +102,7 @@ class Evaluations:
 class _Signal:
     """Base of the three: raw values as logged, else normalised ones as logged."""
 
-    name = ""
+    name = recomputed_from = ""
 
     def __init__(self) -> None:
         self._ever_logged = Ever()
@@ -121,20 +121,17 @@ class _Signal:
     def rests_on(self) -> str:
         """Statement of what the normalised signal rests on."""
         if self._ever_recomputed.so_far:
-            return self._recomputed_from
+            return self.recomputed_from
         if self._ever_logged.so_far:
             return "as logged"
         return "normalised value as logged" if self._any_norm else NOT_IN_LOG
-
-    @property
-    def _recomputed_from(self) -> str:
-        return ""
 
 
 class _Lambda(_Signal):
     """λ from the hardware events; as logged before the first of them."""
 
     name = "lambda"
+    recomputed_from = "recomputed from HARDWARE_EVENT"
 
     def __init__(self) -> None:
         super().__init__()
@@ -159,10 +156,6 @@ class _Lambda(_Signal):
         values = np.where(recomputed, rate, np.where(known, as_logged, 0.0))
         return Recovered(values=values, known=known, recomputed=recomputed, logged_norm=self._norm(logged, known))
 
-    @property
-    def _recomputed_from(self) -> str:
-        return "recomputed from HARDWARE_EVENT"
-
 
 class _AsLogged(_Signal):
     """A signal as logged: σ² always, since no log holds the gradient norms of the workers."""
@@ -182,6 +175,7 @@ class _DeltaL(_Signal):
     """ΔL from the validation losses; as logged before the first of them."""
 
     name = "delta_l"
+    recomputed_from = "not known after a single evaluation"
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,15 +203,13 @@ class _DeltaL(_Signal):
     def _drifts(self, losses: Floats) -> Floats:
         """ΔL of the next evaluations, shape (k,), k at least 1."""
         self._evaluations += len(losses)
+        if self._evaluations > 1:
+            self.recomputed_from = "recomputed from validation_loss"
         drifts = self._drift.extend(losses)
         # A log that holds 7 digits was written by one that rounded ΔL to as many before it used it.
         rounded = np.logical_and.accumulate((to_log_precision(losses) == losses) & self._is_rounded)
         self._is_rounded = bool(rounded[-1])
         return np.where(rounded, to_log_precision(drifts), drifts)
-
-    @property
-    def _recomputed_from(self) -> str:
-        return "recomputed from validation_loss" if self._evaluations > 1 else "not known after a single evaluation"
 
 
 class LiveSignals:

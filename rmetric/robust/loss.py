@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from rmetric.measurements import Observation, reader
 from rmetric.robust.context import LOSS_FLOOR_SHARE, bounded
@@ -75,7 +74,6 @@ class Lost:
     def __init__(self, *, window: int) -> None:
         self._losses, self._stands = SortedWindow(STAND_RECORDS), SortedWindow(window)
         self._changes = SortedWindow(window)
-        self._recent: deque[float] = deque(maxlen=LOST_RECORDS)
         self._start = math.nan
 
     @property
@@ -87,9 +85,9 @@ class Lost:
         """The value of the next loss; NaN for one that was not measured, and while little is known of the noise."""
         if not math.isfinite(loss):
             return math.nan
-        change = loss - self._recent[-1] if self._recent else math.nan
-        self._recent.append(loss)
-        lost = self._lost(min(self._recent), change) if len(self._changes) >= FIRST_CHANGES else math.nan
+        before = tuple(self._losses.latest(LOST_RECORDS - 1))
+        change = loss - before[0] if before else math.nan
+        lost = self._lost(min(loss, *before), change) if len(self._changes) >= FIRST_CHANGES else math.nan
         self._losses.add(loss)
         if change == change:
             self._changes.add(change)

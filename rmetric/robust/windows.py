@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -84,19 +83,6 @@ def _put_back(window: Window, values: SortedWindow) -> None:
     following, count = window.place.tolist()
     recent = np.roll(window.recent, -following) if count == values.length else window.recent[:count]
     values.refill(recent.tolist(), window.ordered[:count].tolist())
-
-
-def _ring(values: Iterable[float], length: int) -> tuple[Column, int]:
-    """The last values in an array where the next one takes the place of the oldest, and how many there are."""
-    known = list(values)
-    ring = np.empty(length)
-    ring[: len(known)] = known
-    return ring, len(known)
-
-
-def _unrolled(ring: Column, count: int) -> list[float]:
-    """The values of such an array, the oldest first."""
-    return np.roll(ring, -count % len(ring)).tolist() if count >= len(ring) else ring[:count].tolist()
 
 
 @compiled
@@ -321,32 +307,31 @@ def _highest(window, count):  # type: ignore[no-untyped-def]
 def lost(of: Lost, losses: Column) -> tuple[Column, Column]:
     """What is lost at each of the next losses, and where the run stood before it."""
     last, stands, changes = _taken(of._losses), _taken(of._stands), _taken(of._changes)
-    recent, seen = _ring(of._recent, LOST_RECORDS)
-    result, stood, seen, of._start = _lost(last, stands, changes, recent, seen, of._start, losses)
-    of._recent = deque(_unrolled(recent, seen), LOST_RECORDS)
+    result, stood, of._start = _lost(last, stands, changes, of._start, losses)
     for window, values in ((last, of._losses), (stands, of._stands), (changes, of._changes)):
         _put_back(window, values)
     return result, stood
 
 
 @compiled
-def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[no-untyped-def]
+def _lost(last, stands, changes, start, losses):  # type: ignore[no-untyped-def]
     result, stood = np.full(len(losses), np.nan), np.full(len(losses), np.nan)
     stand = _middle(last.ordered[: last.place[1]]) if last.place[1] else np.nan
     for index in range(len(losses)):
         loss, stood[index] = losses[index], stand
         if not np.isfinite(loss):
             continue
-        change = loss - recent[(seen - 1) % LOST_RECORDS] if seen else np.nan
-        recent[seen % LOST_RECORDS] = loss
-        seen += 1
+        change = loss - last.recent[last.place[0] - 1] if last.place[1] else np.nan
         if changes.place[1] >= FIRST_CHANGES:
             lowest = _quantile(stands, 0.0)
             spread = _quantile(changes, 0.9) - _quantile(changes, 0.1)
             noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
             unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
             if unit > 0.0:
-                rise = np.min(recent) - lowest
+                least = loss
+                for back in range(1, LOST_RECORDS):
+                    least = min(least, last.recent[last.place[0] - back])
+                rise = least - lowest
                 result[index] = rise / (unit * _doubt(changes.place[1]))
                 if rise > 0.0 and max(change, _highest(changes, LEAP_CHANGES - 1)) < LEAP_SHARE * rise:
                     result[index] = 0.0
@@ -359,7 +344,7 @@ def _lost(last, stands, changes, recent, seen, start, losses):  # type: ignore[n
             start = stand
         if count >= START_RECORDS:
             _add(stands, stand)
-    return result, stood, seen, start
+    return result, stood, start
 
 
 def update(of: Update, sizes: Column, growths: Column) -> Column:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.records import Observations
-from rmetric.states.series import Floats, Series, evaluations, falls, finite, noise, since_planned
+from rmetric.states.series import Floats, Series, falls, finite, noise, since_planned
 
 LEAST_EVALUATIONS = 6
 SIGNIFICANT = 0.01
@@ -39,7 +39,7 @@ class HeldOut:
     def of(cls, observations: Observations) -> Self | None:
         """Those of a run so far; ``None`` if there are too few."""
         observations = since_planned(observations)
-        held_out, loss = evaluations(observations), finite(observations, "training_loss")
+        held_out, loss = finite(observations, "validation_loss"), finite(observations, "training_loss")
         if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:
             return None
         return cls(held_out, loss, int(held_out.values.argmin()))

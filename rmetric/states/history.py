@@ -70,17 +70,12 @@ class History:
         self._take_in()
         # A value that is held is not to be averaged with a new one.
         columns = {name: observations.stated(name) for name in READS if name in observations.columns}
-        self._append(0, Observations(observations.step, columns, observations.evaluated))
-        while len(self._parts[-1]) > self._most:
-            self._append(len(self._parts), self._parts[-1].rows(slice(0, 0)))
-            self._settle()
-
-    def _append(self, level: int, records: Observations) -> None:
-        if level == len(self._parts):
-            self._parts.append(records)
-        else:
-            self._parts[level] = self._parts[level] + records
+        records = Observations(observations.step, columns, observations.evaluated)
+        self._parts[:1] = [self._parts[0] + records] if self._parts else [records]
         self._settle()
+        while len(self._parts[-1]) > self._most:
+            self._parts.append(self._parts[-1].rows(slice(0, 0)))
+            self._settle()
 
     def _settle(self) -> None:
         """Halve all but the coarsest part, as far as there are pairs."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, falls, finite, levels, lie_above, noise, rises
+from rmetric.states.series import Floats, Series, falls, finite, levels, lie_above, noise, rises
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
@@ -53,7 +53,7 @@ def never_learns(observations: Observations) -> Evidence | None:
     if len(loss) < (LEAST_THE_SAME if stands else LEAST_RECORDS) or loss.values.min() <= 0.0:
         return None
     p = 1.0
-    for of_one_test in p_values(loss, evaluations(observations), finite(observations, "reward")):
+    for of_one_test in p_values(loss, finite(observations, "validation_loss"), finite(observations, "reward")):
         p = min(p, of_one_test)
         if p <= SIGNIFICANT:  # as most runs at the first test
             break

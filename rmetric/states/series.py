@@ -47,17 +47,10 @@ def since_planned(observations: Observations) -> Observations:
 
 
 def finite(observations: Observations, name: str) -> Series:
-    """Finite values of a measurement."""
-    return _usable(observations, name, np.isfinite(observations[name]))
-
-
-def evaluations(observations: Observations) -> Series:
-    """Validation losses at new evaluations, as far as they are finite."""
-    return _usable(observations, "validation_loss", np.isfinite(observations.stated("validation_loss")))
-
-
-def _usable(observations: Observations, name: str, usable: NDArray[np.bool_]) -> Series:
-    return Series(observations.step[usable], np.clip(observations[name][usable], -LARGEST, LARGEST))
+    """Finite values of a measurement; of the validation loss, at new evaluations."""
+    values = observations.stated(name)
+    usable = np.isfinite(values)
+    return Series(observations.step[usable], np.clip(values[usable], -LARGEST, LARGEST))
 
 
 def falls(series: Floats) -> float:

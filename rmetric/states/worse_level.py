@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, evaluations, finite, levels, noise, since_planned
+from rmetric.states.series import Floats, Series, finite, levels, noise, since_planned
 
 LEAST_RECORDS = 50
 MOST_BLOCKS, LEAST_VALUES = 60, 5
@@ -59,7 +59,7 @@ def worse_level(observations: Observations) -> Evidence | None:
     since = int(worse[0]) if len(worse) else since  # a block may hold the last of what was well
     none = (
         distance < LEAST_DISTANCE
-        or still_as_good(evaluations(observations), since)
+        or still_as_good(finite(observations, "validation_loss"), since)
         or gets_more(finite(observations, "reward"), int(blocks.steps[best_at + SMOOTHED]), since)
         or settled
         <= expected(blocks, best_at, settled_at, finite(observations, "learning_rate")) + LEAST_DISTANCE * scale

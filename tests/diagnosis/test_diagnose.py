@@ -112,6 +112,13 @@ def test_one_record_that_is_over_has_passed_however_near_the_end(after: int, sev
     assert (finding.name, finding.until, finding.severity) == ("NOT_FINITE", 399 - after, severity)
 
 
+def test_what_was_not_measured_since_has_not_passed() -> None:
+    norm = np.where(np.arange(355) % 10, np.nan, norms()[:355])
+    norm[350] = np.inf
+    (finding,) = diagnose(run_of(losses()[:355], norm)).findings
+    assert (finding.name, finding.severity) == ("NOT_FINITE", "error")
+
+
 @pytest.mark.parametrize(("after", "severity"), [(6, "warning"), (12, "note")])
 def test_what_had_several_alerts_has_passed_after_as_many_quiet_records(after: int, severity: str) -> None:
     norm = norms()

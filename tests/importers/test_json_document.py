@@ -55,6 +55,17 @@ def test_what_a_person_sees_is_read(tmp_path: Path, name: str, indent: int | Non
     assert run.evaluations()[1].tolist() == pytest.approx(HELD_OUT)
 
 
+@pytest.mark.parametrize("before", [["epoch"], ["batch", "epoch"], ["batch", "step"], ["step_in_epoch", "epoch"]])
+def test_records_in_their_order_stay_in_it_whatever_counts_first(tmp_path: Path, before: list[str]) -> None:
+    records = [
+        {"batch": n % 10, "step_in_epoch": n % 10, "epoch": n // 10, "step": n, "loss": 2.0 - n / 50} for n in range(40)
+    ]
+    columns = {name: [record[name] for record in records] for name in [*before, "loss"]}
+    (tmp_path / "results.json").write_text(json.dumps(columns))
+    losses = read_run(tmp_path / "results.json").observations["training_loss"]
+    assert losses.tolist() == [record["loss"] for record in records]
+
+
 def test_nan_as_python_writes_it(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"losses": [3.0, 2.0, float("nan")]}))
     assert read_run(tmp_path / "results.json").observations["training_loss"].tolist() == [3.0, 2.0, float("inf")]

@@ -569,6 +569,12 @@ def an_accuracy_that_names_its_data_alone() -> Iterator[str]:
             yield f"  accuracy {10 * step}: train {1 - loss(step) / 5:.4f} | val {0.95 - loss(step) / 5:.4f}"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=POINTS))
+def a_loss_behind_that_of_the_validation() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Epoch {step}: 100%|####| 10/10 [00:01<00:00, 9.1it/s, val_loss={loss(step) + 0.1}, loss={loss(step)}]"
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES))
 def checkpoints_with_the_loss_that_they_have() -> Iterator[str]:
     for step in STEPS:
@@ -889,6 +895,8 @@ def test_a_perplexity_beside_a_validation_loss_is_not_of_the_training(tmp_path: 
     (run,) = read((f"epoch {n}: perplexity: {math.exp(loss(n))} eval_loss: {loss(n)}" for n in STEPS), tmp_path)
     assert not run.run.observations.has("training_loss")
     assert len(run.run.evaluations()[1]) == POINTS
+    (mapped,) = runs_of(tmp_path / "run.log", mapping={"training_loss": "perplexity"})
+    assert mapped.run.observations["training_loss"] == pytest.approx([math.exp(value) for value in LOSSES])
 
 
 def test_the_norm_of_the_first_group_is_read(tmp_path: Path) -> None:

@@ -46,7 +46,8 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         mode="offline", dir=str(tmp_path), project="p", settings=wandb.Settings(x_disable_stats=True)
     ) as run:
         for step in range(30):
-            run.log({"train/loss": 3 - step / 20, "lr": 1e-3, "note": "x" * 3000}, step=step)
+            layers = [1.0, math.nan if step > 20 else 2.0]
+            run.log({"train/loss": 3 - step / 20, "lr": 1e-3, "note": "x" * 3000, "layers": layers}, step=step)
             if step % 10 == 9:
                 run.log({"eval/loss": math.nan if step == 19 else 3.1 - step / 20}, step=step)
     wandb.teardown()  # its own process may still be writing the last record

@@ -13,27 +13,6 @@ from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy, Policy
 from rmetric.monitor.repair.reduced_rate import ReducedRate
-from rmetric.state import restore, state_of
-
-
-@dataclass(kw_only=True)
-class InterventionLimit:
-    """Limits the interventions in a run and in a row of steps."""
-
-    most: int
-    in_a_row: int
-    _done: int = field(init=False, repr=False, default=0)
-    _row: int = field(init=False, repr=False, default=0)
-    _last_step: int = field(init=False, repr=False, default=-1)
-
-    def allow(self, step: int) -> bool:
-        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
-        self._row = self._row + 1 if step == self._last_step + 1 else 1
-        self._last_step = step
-        if self._done >= self.most or self._row > self.in_a_row:
-            return False
-        self._done += 1
-        return True
 
 
 @dataclass(kw_only=True)
@@ -42,16 +21,24 @@ class _LimitedPolicy(Policy):
 
     max_interventions: int
     max_in_a_row: int
-    _bound: InterventionLimit = field(init=False, repr=False)
+    _done: int = field(init=False, repr=False, default=0)
+    _row: int = field(init=False, repr=False, default=0)
+    _last_step: int = field(init=False, repr=False, default=-1)
 
-    def __post_init__(self) -> None:
-        self._bound = InterventionLimit(most=self.max_interventions, in_a_row=self.max_in_a_row)
+    def allows(self, step: int) -> bool:
+        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
+        self._row = self._row + 1 if step == self._last_step + 1 else 1
+        self._last_step = step
+        if self._done >= self.max_interventions or self._row > self.max_in_a_row:
+            return False
+        self._done += 1
+        return True
 
     def state_dict(self) -> dict[str, Any]:
-        return {"bound": state_of(self._bound)}
+        return {"done": self._done, "row": self._row, "last_step": self._last_step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        restore(self._bound, state["bound"])
+        self._done, self._row, self._last_step = state["done"], state["row"], state["last_step"]
 
 
 @dataclass(kw_only=True)
@@ -77,7 +64,7 @@ class ClipGradients(_LimitedPolicy):
         if not context.suspicious or not 0.0 < limit < float("inf"):
             return Decision.PASS
         norm = context.norm
-        if not limit < norm < float("inf") or not self._bound.allow(context.step):
+        if not limit < norm < float("inf") or not self.allows(context.step):
             return Decision.PASS
         nn.utils.clip_grad_norm_(context.parameters, limit)
         context.report(self, "clipped", details={"grad_norm": norm, "clipped_to": limit})
@@ -105,7 +92,7 @@ class SkipUpdate(_LimitedPolicy):
         return context.alarm is not None and (context.alarm.certain or not self.certain)
 
     def before_update(self, context: StepContext) -> Decision:
-        if not context.suspicious or not self._bound.allow(context.step):
+        if not context.suspicious or not self.allows(context.step):
             return Decision.PASS
         context.report(self, "skipped")
         return Decision.SKIP

@@ -28,7 +28,6 @@ from rmetric.monitor.repair import (
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
 from rmetric.monitor.repair.policy import InterventionRule
 from rmetric.monitor.repair.recompute_step import TokenBucket
-from rmetric.monitor.repair.step_policies import InterventionLimit
 from tests.live.architectures import inputs_of, model_of
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of
@@ -381,9 +380,17 @@ def test_a_budget_fills_slowly() -> None:
     assert budget.take()
 
 
+def test_the_limits_of_a_resumed_run_are_those_that_it_is_given() -> None:
+    policy = SkipUpdate(max_interventions=1)
+    assert policy.allows(1) and not policy.allows(3)
+    resumed = SkipUpdate(max_interventions=3)
+    resumed.load_state_dict(policy.state_dict())
+    assert [resumed.allows(step) for step in (5, 7, 9)] == [True, True, False]
+
+
 def test_interventions_in_a_row() -> None:
-    bound_of = InterventionLimit(most=5, in_a_row=2)
-    assert [bound_of.allow(step) for step in (1, 2, 3, 4, 6, 7, 9, 11)] == [
+    policy = SkipUpdate(max_interventions=5, max_in_a_row=2)
+    assert [policy.allows(step) for step in (1, 2, 3, 4, 6, 7, 9, 11)] == [
         True, True, False, False, True, True, True, False
     ]  # fmt: skip
 
