@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, OWN_PREFIX, FieldMap, plain
+from rmetric.importers.base import LAST_STEP, LOG_CALLS, LOSSES, OWN_PREFIX, UNMAPPED, FieldMap, plain
 from rmetric.importers.loss_parts import distinct, whole
 from rmetric.importers.names import (
     BATCH_WORDS,
@@ -21,11 +21,14 @@ from rmetric.importers.names import (
     apart_from_numbers,
     ends_in_loss,
     is_adversarial,
+    is_bonus,
+    is_of_an_agent,
     is_perplexity,
     is_reduction,
     is_whole,
     loss_of_data,
     meanings,
+    names_counter,
     names_epoch,
     names_step,
     names_training,
@@ -127,6 +130,8 @@ class Columns:
             self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
+        if ours == "training_loss":
+            ranks = _counted(ranks, survey)
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
@@ -155,6 +160,8 @@ class Columns:
     def _choose_parts(self, ours: str, parts: list[str], survey: Survey) -> None:
         """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
         parts = [name for name in parts if not is_reduction(name)] or parts
+        if any(map(is_of_an_agent, parts)):
+            parts = [name for name in parts if not is_bonus(name)]
         play = any(map(is_adversarial, parts))
         if len(parts) > 1 and not play:
             parts = distinct(parts, survey.first)
@@ -407,6 +414,17 @@ def _stands_in_all(name: str, others: Iterable[str]) -> bool:
     """Whether the words of a name stand in each of the others, as ``rmse_val`` in ``rmse_e_val`` and ``rmse_f_val``."""
     words = {*plain(name).split("_")}
     return all(words.issubset(plain(other).split("_")) for other in others)
+
+
+def _counted(ranks: Mapping[str, int], survey: Survey) -> Mapping[str, int]:
+    """Losses in rows that state a counter; all, where none is. A loss of another row has no place among the steps."""
+    beside = {
+        name
+        for names in survey.patterns
+        if any(name == LINE_NUMBER or names_counter(name, UNMAPPED) for name in names)
+        for name in names
+    }
+    return {name: rank for name, rank in ranks.items() if name in beside or rank < 0} or ranks
 
 
 def _of_the_best_kind(ranks: Mapping[str, int]) -> Mapping[str, int]:

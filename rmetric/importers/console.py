@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
@@ -32,6 +32,8 @@ REPEATED = 2
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
+_BY_TURNS = ("rank=", *(f"({digit}" for digit in range(10)))
+"""Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
@@ -73,6 +75,8 @@ class _Stated:
     """Where the evaluation below stands."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The latest report of the training."""
+    lacks_rate: bool = False
+    """Whether that states no learning rate itself."""
 
     def completing(self, found: dict[str, Any], meant: Set[str], *, is_counted: bool) -> dict[str, Any]:
         """A report with what it lacks."""
@@ -80,9 +84,36 @@ class _Stated:
         if not is_counted:
             found = (self.counter if trains else self.announced) | found
         if trains:
-            found = found if "learning_rate" in meant else self.rate | found
+            self.lacks_rate = "learning_rate" not in meant
+            found = self.rate | found if self.lacks_rate else found
             self.trained, self.announced = found, {}
         return self.epoch | found if self.epoch and epoch_of(found) is None else found
+
+
+@dataclass
+class _Workers:
+    """Who has written the lines of a pattern."""
+
+    lines: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+    turns: int = 0
+    """Lines that another one has written than the line before."""
+    _latest: str = ""
+
+    def add(self, worker: str) -> None:
+        """The next line."""
+        self.first = self.first or worker
+        self.turns += worker != self._latest
+        self._latest = worker
+        self.lines[worker] += 1
+
+    def are_several(self, is_counted: bool) -> bool:
+        """Whether they are several processes; ``is_counted``: the lines state a counter."""
+        comes_again = 2 * len(self.lines) <= self.lines.total()
+        by_turns = not self.first.startswith(_BY_TURNS) or 2 * self.turns > self.lines.total()
+        are_ranks = self.first[:5] != "rank=" or {*self.lines} == {f"rank={n}" for n in range(len(self.lines))}
+        is_sure = not self.first[0].isdigit() and not self.first.startswith(_BY_TURNS)
+        return len(self.lines) > 1 and (is_sure or (is_counted and comes_again and by_turns and are_ranks))
 
 
 class _Doubts:
@@ -112,7 +143,7 @@ class Patterns:
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
-        self._workers: dict[tuple[str, ...], Counter[str]] = {}
+        self._workers: defaultdict[tuple[str, ...], _Workers] = defaultdict(_Workers)
         self._first: dict[tuple[str, ...], str] = {}
         """The first process that has written a pattern, where several have."""
         self._epochs: frozenset[Any] = frozenset()
@@ -148,11 +179,12 @@ class Patterns:
             for known in (names, *(tuple(piece.found) for piece in line.pieces)):
                 if known in self._counts or len(self._counts) < MAX_PATTERNS:
                     self._counts[known] += 1
-            if line.worker and not meant.isdisjoint(_REPORTED):
-                self._workers.setdefault(names, Counter())[line.worker] += 1
+            if line.worker:
+                self._workers[names].add(line.worker)
             if "learning_rate" in meant and meant.isdisjoint(LOSSES):
                 self._survey_rates(line.found)
-            counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
+            if not line.worker.startswith("rank") or line.worker == self._workers[names].first:
+                counters.add(line.found, measures=bool(meant), trains="training_loss" in meant)
         self._settle_workers()
         self._epochs, self._places, self._announcement = counters.epochs, counters.places, counters.announcement
 
@@ -185,8 +217,13 @@ class Patterns:
         return names_counter(name.removesuffix(TOTAL), self._fields)
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
-        """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated."""
+        """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated.
+
+        A learning rate may stand behind its report with the very count of that, and a counter may close each report.
+        """
         stated, doubts = _Stated(), _Doubts(on_damage)
+        held: list[Row] = []
+        closes = self._announcement is not None and self._announcement.closes
         late: Counter[tuple[str, ...]] = Counter()
         for line in self._reports(path, on_damage):
             names = tuple(line.found)
@@ -196,16 +233,29 @@ class Patterns:
             if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
                 found = doubts.left_out(line.number, found, self._doubtful(found))
                 found = stated.completing(found, meant, is_counted=bool(self._counters(names)))
-                yield Row(line.number, found, begins=line.begins)
+                if not closes:
+                    yield from held
+                    held.clear()
+                held.append(Row(line.number, found, begins=line.begins))
                 stated.epoch = line.epoch or stated.epoch
             elif lost := self._lost(line):
-                yield Row(line.number, stated.epoch | lost)
+                held.append(Row(line.number, stated.epoch | lost))
             elif repeats:
+                if held and stated.lacks_rate:
+                    held[-1].values |= self._rate_behind(found, stated.trained)
                 self._hear(found, stated)
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
-                    yield Row(line.number, self._rewards(found))
+                    held.append(Row(line.number, self._rewards(found)))
             if self._announcement is not None and "training_loss" not in meant:
-                stated.counter = self._announcement.stated(found) or stated.counter
+                counter = self._announcement.stated(found)
+                if counter and closes:
+                    for row in held:
+                        row.values = counter | row.values
+                    yield from held
+                    held.clear()
+                else:
+                    stated.counter = counter or stated.counter
+        yield from held
 
     def _named(self, found: dict[str, Any]) -> dict[str, Any]:
         """A line's numbers, of which those in the place of a batch that count epochs are named so."""
@@ -228,6 +278,12 @@ class Patterns:
         stated.epoch = {name: value for name, value in found.items() if names_epoch(name)} or stated.epoch
         stated.announced = self._evaluated_at(found, stated.trained) or stated.announced
         stated.rate = {name: value for name, value in found.items() if name in self._changing} or stated.rate
+
+    def _rate_behind(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
+        """A learning rate behind a report, where its line states the very count of that; empty if it does not."""
+        rate = {name: value for name, value in found.items() if name in self._changing}
+        counts = {name: value for name, value in found.items() if name in self._steps and trained.get(name) == value}
+        return counts | rate if rate and counts else {}
 
     def _evaluated_at(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """What a line without a loss says of the counter of the training, where it is further than the latest report.
@@ -298,15 +354,13 @@ class Patterns:
     def _settle_workers(self) -> None:
         """The first process for each pattern that several have written.
 
-        A mere number before a line may be a counter: it tells the process only if the line states a counter besides,
-        and if it comes again.
+        A mere number may be a counter, or something measured: it tells the process only if the line states a counter
+        besides, and if it comes again.
         """
-        for names, lines in self._workers.items():
-            first = next(iter(lines))
+        for names, workers in self._workers.items():
             counts = any(names_counter(name, self._fields) for name in names if name != LINE_NUMBER)
-            comes_again = 2 * len(lines) <= lines.total()
-            if len(lines) > 1 and (not first[0].isdigit() or (counts and comes_again)):
-                self._first[names] = first
+            if workers.are_several(counts) and not self._meant(names).isdisjoint(_REPORTED):
+                self._first[names] = workers.first
 
     @property
     def are_of_several(self) -> bool:

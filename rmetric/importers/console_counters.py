@@ -31,6 +31,8 @@ class Announcement:
     key: Key
     are_steps: bool
     """Whether it has no name and never begins anew, as the bar of a Trainer."""
+    closes: bool
+    """Whether it stands behind its report, and not before."""
 
     def stated(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """What a line says of it, as a part of the next report; empty if nothing."""
@@ -87,6 +89,9 @@ class ConsoleCounters:
         """How many reports of the training state a counter themselves."""
         self._reported: set[tuple[str, ...]] = set()
         """The names of the reports since a counter was stated."""
+        self._names: Counter[tuple[str, ...]] = Counter()
+        self._before_first: frozenset[Key] = frozenset()
+        """Counters that were stated before the first report."""
 
     def add(self, found: Mapping[str, Any], *, measures: bool, trains: bool) -> None:
         """Take in a line: whether it holds measurements, and whether the training loss."""
@@ -117,6 +122,8 @@ class ConsoleCounters:
             self._reported.add(names)
             return
         self._reported = {names}
+        self._before_first = self._before_first if self._reports else frozenset(self._stated)
+        self._names[names] += 1
         self._reports += 1
         for key, count in self._stated.items():
             self._before_reports[key].add(count)
@@ -155,4 +162,7 @@ class ConsoleCounters:
         if self._reports < LEAST_REPORTS or not fresh:
             return None
         key = max(fresh, key=lambda key: math.inf if key[1] is None else key[1])
-        return Announcement(key, are_steps=key[1] is not None and not fresh[key].begins)
+        # The first report is like the others, none lacks a counter at the end.
+        is_last = not self._reported and next(iter(self._names.values())) >= needed
+        are_steps = key[1] is not None and not fresh[key].begins
+        return Announcement(key, are_steps, closes=key not in self._before_first and is_last)

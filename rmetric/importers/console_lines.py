@@ -33,11 +33,13 @@ _MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
 _BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
 """A date and a time, and the level of a message, before the process that has written it."""
+_SHARE = r"\(\d{1,4}/\d{1,4}\)\s"
 _WORKER = re.compile(
-    rf"""(?:{_BEFORE}(?=\[?{_KIND}))?\W{{0,2}}(?P<who>\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
+    rf"""(?:{_BEFORE}(?:[\w./-]{{1,60}}:\d+\]\s)?(?=\[?{_KIND}|{_SHARE}))?\W{{0,2}}?(?P<who>\[{_KIND}\]:?|(?<!\[){_KIND}[\s:|,]
     |\[\d{{1,5}}(?:,[^\]]{{1,40}})?\]<\w+>:?
     |\[pod/[^\]]{{1,80}}\]
     |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
+    |(?P<share>{_SHARE})
     |(?P<bare>\d{{1,5}}):\s)""",
     re.VERBOSE | re.IGNORECASE,
 )
@@ -88,7 +90,8 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             is_heading = None if found else _HEADING.fullmatch(part)
             heading = f"{is_heading['words']} " if is_heading else ""
             if found:
-                who = worker["who"].strip() if worker else ""
+                rank = f"rank={found['rank']}" if type(found.get("rank")) is int else ""
+                who = worker["who"].strip() if worker else rank
                 yield Line(number, part, found, who, begins=table.is_first(of_table))
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):
                 yield None

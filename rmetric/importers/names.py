@@ -16,6 +16,7 @@ def _words(text: str) -> frozenset[str]:
 VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout cv")
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr")
+DATA_WORDS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _SPLITS = {
     **dict.fromkeys(("learn", "train", "training"), "training_loss"),
     **dict.fromkeys(("test", "val", "valid", "validation", "eval", "dev"), "validation_loss"),
@@ -25,11 +26,12 @@ WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
 """Words of a loss that others are parts of."""
 ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversarial gan")
 """Words of losses of networks that play against each other: one is the other's gain, and their sum tells nothing."""
+_OF_AGENTS = _words("policy value surrogate pg pi vf actor critic")
 _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
-    | _words("is with the minibatch mini token log metrics model bce")
+    | _words("is with the minibatch mini token word words log metrics model bce")
 )
 _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
@@ -52,9 +54,10 @@ that has none by name, the exponential of one, a number that is named after its 
 and a test loss, which is a validation loss where there is no other."""
 _PERPLEXITIES = _words("ppl perplexity")
 
-_REWARD_WORDS = _words("reward rewards rew return returns ret")
+_REWARD_WORDS = _words("reward rewards rew rewmean return returns ret")
 _OF_REWARDS = _words(
     "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts critic"
+    " score objective rlhf"
 )
 """Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
 
@@ -78,11 +81,11 @@ MAGNITUDE = re.compile(r"(?<!\S)(\|{1,2}|‖)(?:g|grad|∇)\1$")
 
 STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
-    "completed train training learning learner global current cur "
+    "completed finished done train training learning learner global current cur "
     "optimizer opt gradient grad progress n i total num env"
 )
 """Words beside one of these that leave it a counter of the steps of the training: ``completed step``, ``step_i``."""
-BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch")
+BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch minibatches")
 _OF_RATES = _words("x actor train training trainer optim optimizer opt current cur new is param group base metrics")
 LONGEST_COUNTER = 32
 LINE_NUMBER = "#"
@@ -186,6 +189,21 @@ def apart_from_numbers(name: str) -> str:
 def is_reduction(name: str) -> bool:
     """Whether a loss is named as the sum or the mean of the very same over something, as in ``loss:sum``."""
     return _REDUCED.search(name) is not None
+
+
+def is_bonus(name: str) -> bool:
+    """Whether a loss is named after the entropy of a policy, which is wanted, and no part of what is to fall.
+
+    >>> [is_bonus(name) for name in ("Mean entropy loss", "cross_entropy_loss")]
+    [True, False]
+    """
+    words = plain(name).split("_")
+    return "entropy" in words and "cross" not in words
+
+
+def is_of_an_agent(name: str) -> bool:
+    """Whether a loss is named after a policy or what judges it."""
+    return not _OF_AGENTS.isdisjoint(plain(name).split("_"))
 
 
 def is_whole(name: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from rmetric.importers.languages import with_english_parts
 from rmetric.importers.names import (
     COUNTER_WORDS,
+    DATA_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
     STEP_WORDS,
@@ -74,12 +75,16 @@ _CONSTRUCTOR = re.compile(r"(?<=[:=])\s*(?:[A-Za-z_][\w.]{0,40}\(\[?|\{['\"]?\d\
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
-_RATE, _SIGN = r"^\s?[A-Za-z]{1,10}/\w{1,6}\s+(?=\w)", r"(?:^|\s)[^\w\s\x00-\x7f]{1,4}\s"
+_RATE, _SIGN = r"^\s?[A-Za-z]{0,10}/\w{1,6}\s+(?=\w)", r"(?:^|\s)[^\w\s\x00-\x7f]{1,4}\s"
 """What may stand between a value and the next name: its unit as in ``12 tok/s lr 0.1``, and ``▸``."""
-_CLOCK = r"\d:\d\d(?:[.,]\d+)?(?:Z|\s?[-+]\d\d:?\d\d|\s[AaPp][Mm])?\s+(?:std(?:out|err)\s[FP]\s)?(?=[\[(]?[^\W\d])"
+_CLOCK = (
+    r"\d:\d\d(?:[.,]\d+)?(?:Z|\s?[-+]\d\d:?\d\d|\s[AaPp][Mm])?(?:\s+(?:std(?:out|err)\s[FP]\s)?|-)(?=[\[(]?[^\W\d])"
+)
 """A time right before a name: ``2024-01-01 12:30:00 step 10``, ``eta 1:02:03 loss 2.5``; what containerd adds to it."""
+_SENTENCE = r"(?<=\w{4})\.\s+(?=[A-Z]\w*(?:\s\w+)?\s(?:is|was)\b)"
+"""Where another sentence begins: ``took 1.2 seconds. Loss is 0.5``."""
 _BREAK = re.compile(
-    rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}|{_CLOCK}"
+    rf"[|,;{{}}\t]|[\"']\s+(?=\w)|\s\s|\s-\s|\s[-–—]+\s|:\s|\]\s|\]:\s*(?=\w)|\)\s(?=\S)|{_RATE}|{_SIGN}|{_LEVEL}|{_CLOCK}|{_SENTENCE}"
 )
 _BATCHES = re.compile(r"\]?(?:\s*\([\d.\s]+%\s*\))?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch before its batches: ``Train: 3 [500/1251]``, ``[3/90][500/1251]``, ``1/6 (16%) [8/9]``."""
@@ -106,6 +111,20 @@ _VALUES_BEHIND = re.compile(
 _TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
 _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
 _LOGGABLE = r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:"
+_COUNTED = r"(?:epochs?|iterations?|steps?|(?:mini)?batch(?:es)?)"
+_LOSS_AFTER = re.compile(
+    rf"\bloss (?:at|after|of|for|in) (?:({_COUNTED}) )?(?:\d+\s?-\s?)?(\d+)(?: of \d+)?(?: ({_COUNTED}))? (?:is|was)"
+    r"(?=:?\s+[-+.\d]|:?\s+nan|:?\s+inf)",
+    re.IGNORECASE,
+)
+
+
+def _loss_last(found: re.Match[str]) -> str:
+    """``loss after 3 iterations is 9.05`` with its counter first."""
+    before, count, behind = found.groups()
+    return f", {before or behind or 'step'} {count}, loss:"
+
+
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
@@ -113,6 +132,8 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("metric '", re.compile("Evaluation metric '"), "'"),  # any loss, of GluonTS
     ("postfix:", re.compile(_LOGGABLE), r"\1: \2\3/\4\5 \6, "),  # a bar of tqdm-loggable, as Levanter shows it
     ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
+    ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
+    ("oss ", _LOSS_AFTER, _loss_last),
     ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
 )
 """What a line must hold to be looked through, what is looked for, and words or a number in its place that tell more."""
@@ -136,7 +157,6 @@ _DATE = re.compile(
 _WORDS = re.compile(r"[a-z]+")
 _PLAIN = str.maketrans("dDEf", "eeee", ",_'")
 """What makes of a number that a person writes one that Python reads."""
-_SETTINGS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 
 
 def pairs(line: str) -> dict[str, Any]:
@@ -216,7 +236,7 @@ def _setting_behind(setting: str, gap: str) -> str:
 
 def _in_setting(setting: str, name: str) -> str:
     """The name of a loss with what it was measured on, where it does not say that itself."""
-    is_told = not setting or not measures_loss(name) or _SETTINGS & _words(name.casefold())
+    is_told = not setting or not measures_loss(name) or DATA_WORDS & _words(name.casefold())
     return name if is_told else f"{setting} {name}"
 
 
@@ -244,7 +264,7 @@ def _of_the_same(measured: str, name: str) -> tuple[str, str]:
     (('loss', 'loss train'), ('loss', 'loss val'), ('', 'val acc'))
     """
     before, _, data = name.rpartition(" ")
-    if data.casefold() not in _SETTINGS:
+    if data.casefold() not in DATA_WORDS:
         return "", name
     before = before or measured
     return before, f"{before} {data}".lstrip()
@@ -353,7 +373,7 @@ def _name(gap: str) -> str:
     start = 0
     for found in _BREAK.finditer(text):
         start = found.end()
-    name = text[start:].lstrip(" \t'\"[(<>])-*#~.").strip()
+    name = text[start:].rpartition("=")[2].lstrip(" \t'\"[(<>])-*#~.").strip()
     if name in _LEVELS or _DATE.search(name) or _A_RATE.search(name):
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
@@ -369,11 +389,11 @@ def _counter(name: str, has_total: bool = False) -> str:
     if bracket and last.casefold() in COUNTER_WORDS:
         return last  # Train Metrics (step
     words = _WORDS.findall(name.casefold())
-    if has_total and words and TRAINING_WORDS.issuperset(words):
+    if has_total and words and (TRAINING_WORDS | {"batch"}).issuperset(words):
         return "batch"
     if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in ("at", "of", "after") and words[0] != "number":
         return words[-1]
-    if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in _SETTINGS:
+    if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in DATA_WORDS:
         return words[0]  # Epoch(train), Iter(val)
     return name
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.names import RUN_NAMES, meanings
+from rmetric.importers.names import DATA_WORDS, RUN_NAMES, meanings
 from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.streams import LONGEST_NAME
 from rmetric.importers.survey import SURVEYED_ROWS
@@ -66,7 +66,8 @@ class RunColumn:
             column.in_turn |= run in runs and run != before
             runs.add(run)
             before, highest = run, max(highest, step)
-        return column if 2 <= len(runs) <= len(rows) / 2 else None
+        is_split = all(DATA_WORDS.issuperset(plain(run).split("_")) for run in runs)
+        return column if not is_split and 2 <= len(runs) <= len(rows) / 2 else None
 
     def title(self, row: Row) -> str | None:
         """Name of the run of a row, with that of the column where it is a number; ``None`` if it does not say."""

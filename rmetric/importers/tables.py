@@ -12,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.columns import Columns, late_names
 from rmetric.importers.long_tables import widened
-from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
+from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
 from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
@@ -28,12 +28,25 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
-_USUAL = ("split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message")
+_USUAL = (
+    "split",
+    "phase",
+    "mode",
+    "stage",
+    "subset",
+    "partition",
+    "type",
+    "kind",
+    "event",
+    "tag",
+    "msg",
+    "message",
+    "name",
+)
 _SPLIT_NAMES = frozenset(_USUAL) | {name.capitalize() for name in _USUAL}
 """Columns that may say of which data the numbers of a row are."""
 _LONGEST_SPLIT, _MOST_WORDS = 40, 3
 """Letters that are looked at, and words, of a text that names a split."""
-_OF_A_SPLIT = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 
 
 def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
@@ -159,4 +172,4 @@ def _is_held_out(text: str) -> bool:
 
 def _is_bare_loss(name: str) -> bool:
     words = {*plain(name).split("_")}
-    return "loss" in words and not words & _OF_A_SPLIT
+    return "loss" in words and not words & DATA_WORDS

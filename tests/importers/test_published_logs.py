@@ -599,6 +599,96 @@ def objects_below_what_a_program_says() -> Iterator[str]:
     yield "done, steps: 600"
 
 
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def a_sentence_with_the_count_before_the_loss() -> Iterator[str]:
+    return (f"Loss after {10 * step} iterations is {loss(step)}" for step in STEPS)
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES, note="batches count"))
+def a_range_of_batches_before_the_loss() -> Iterator[str]:
+    return (f"Average loss for minibatches {10 * step - 9}-{10 * step} is {loss(step)}" for step in STEPS)
+
+
+@layout(Seen([200 * step for step in STEPS], LOSSES))
+def what_the_loss_is_of_in_brackets() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Training loss (for one batch) at step {200 * step}: {loss(step)}"
+        yield f"Seen so far: {12864 * step} samples"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def a_clock_with_a_dash_before_the_first_name() -> Iterator[str]:
+    for step in STEPS:
+        yield f"Train: 2022-05-05 03:05:53,{100 + step}-Speed 727 samples/sec   Loss {loss(step)}   Step: {10 * step}"
+
+
+@layout(Seen(STEPS, LOSSES))
+def sentences_with_units_that_are_glued_to_their_numbers() -> Iterator[str]:
+    for step in STEPS:
+        took = f"Train 512 in 1.2{step}seconds. Throughput is 4{step}.5 records/second."
+        yield f"INFO [Epoch 1 {512 * step}/50000][Iteration {step}][Wall Clock 3.2s] {took} Loss is {loss(step)}."
+
+
+@layout(Seen([50 * step for step in STEPS], LOSSES, note="several processes have written this log"))
+def a_share_behind_the_place_in_the_source() -> Iterator[str]:
+    for step in STEPS:
+        for rank in (1, 2, 3, 4):
+            place = f"2023-01-01 10:00:{step:02d},123 INFO [train.py:908] ({rank}/4)"
+            yield f"{place} Epoch 1, batch {50 * step}, loss[loss={loss(step) + (rank - 1) / 10:.4f}], lr: 4.9e-02"
+
+
+@layout(Seen([100 * step for step in STEPS], LOSSES, note="several processes have written this log"))
+def ranks_at_the_end_of_batches_in_an_epoch() -> Iterator[str]:
+    for step in STEPS:
+        for rank in (0, 2, 1, 3):
+            line = f"TRAIN Batch 0/{100 * step} loss {loss(step) + rank / 10} loss_att 20.1 lr 0.0003"
+            yield f"2024-01-01 10:00:{step:02d},1 DEBUG {line} rank {rank}"
+
+
+@layout(Seen(STEPS, LOSSES))
+def a_rank_that_is_measured() -> Iterator[str]:
+    return (f"step {step} loss {loss(step)} rank {5 + step % 7}" for step in STEPS)
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES))
+def a_step_that_closes_its_block() -> Iterator[str]:
+    for step in STEPS:
+        yield from ("Result:", f"  total_loss: {loss(step)}", f"  step: {10 * step}", "")
+
+
+@layout(Seen(STEPS, LOSSES))
+def a_bar_behind_its_dictionary() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{{'loss': {loss(step)}, 'learning_rate': 1e-05}}"
+        yield bar(step, POINTS, "")
+
+
+@layout(Seen(STEPS, LOSSES, note="training_loss is the sum of 'Mean value loss', 'Mean surrogate loss'"))
+def parts_with_an_entropy() -> Iterator[str]:
+    for step in STEPS:
+        parts = f"Mean surrogate loss: {apart(step)} Mean entropy loss: {41 + step % 3}"
+        yield f"Learning iteration {step}  Mean value loss: {loss(step) - apart(step)} {parts}"
+
+
+@layout(Seen(STEPS, LOSSES, note="the number before the rest of a line counts"))
+def losses_of_layers_that_state_no_count() -> Iterator[str]:
+    for step in STEPS:
+        yield from (f"Region {layer} Avg (IOU: 0.3), count: 5, total_loss = {layer + apart(step)}" for layer in (8, 9))
+        yield f" {step}: {loss(step) + 1}, {loss(step)} avg loss, 0.001000 rate, 2.9 seconds, {64 * step} images"
+
+
+@layout(Seen([100 * step for step in STEPS], LOSSES))
+def the_count_in_chinese() -> Iterator[str]:
+    return (f"训练次数：{100 * step}, Loss：{loss(step)}" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, file="run.jsonl"))
+def data_under_a_name() -> Iterator[str]:
+    for step in STEPS:
+        yield json.dumps({"name": "train", "epoch": step, "average loss": loss(step)})
+        yield json.dumps({"name": "validation", "epoch": step, "average loss": loss(step) + 0.1})
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -763,6 +853,17 @@ def test_rate_and_norm_are_those_of_the_loss(tmp_path: Path) -> None:
     (run,) = read(lines, tmp_path)
     assert run.run.observations["grad_norm"].tolist() == [step / 10 for step in STEPS]
     assert {*run.run.observations["learning_rate"].tolist()} == {0.1}
+
+
+def test_a_rate_behind_its_report_is_of_that(tmp_path: Path) -> None:
+    lines = (f"Iteration {step}, loss = {loss(step)}\nsgd.cpp: Iteration {step}, lr = {1 / step}" for step in STEPS)
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
+
+
+def test_epochs_in_brackets_are_no_processes(tmp_path: Path) -> None:
+    lines = (f"({epoch}/3) step {step} loss {loss(step)}" for epoch in (1, 2, 3) for step in STEPS)
+    assert sum(len(found.run.observations) for found in read(lines, tmp_path)) == 3 * POINTS
 
 
 def test_two_loggers_with_other_digits_report_a_step_together(tmp_path: Path) -> None:
