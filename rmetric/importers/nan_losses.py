@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -19,8 +20,8 @@ MOST_HELD = 64
 """Rows that are held until that is known, those between that say something else among them."""
 TOLD = 3
 """Rows without a loss at the end, too few to be taken for NaN, that are worth a word."""
-LEAST_BEFORE_ZERO = 1e-2
-"""Smallest loss before the first 0: one that falls to 0 by itself gets smaller first."""
+LEAST_BEFORE_ZERO, BEFORE_ZERO = 1e-2, 3
+"""Least that one of so many losses before the first 0 is: one that falls to 0 by itself gets smaller first."""
 ZEROS_IN_A_ROW = 3
 
 
@@ -128,7 +129,7 @@ class ZeroLosses:
     """
 
     def __init__(self) -> None:
-        self._before = math.nan
+        self._before: deque[float] = deque(maxlen=BEFORE_ZERO)
         self._first: Any = None
         self._count = 0
 
@@ -137,15 +138,16 @@ class ZeroLosses:
         if not isinstance(loss, int | float):
             return
         if loss != 0:
-            self._before, self._count = loss, 0
+            self._before.append(loss)
+            self._count = 0
             return
         self._count += 1
         self._first = step if self._count == 1 else self._first
 
     def notes(self, line: int) -> Iterator[NumberedEvent]:
         """The suspicion, if there is one; for a log of nothing but zeros as well."""
-        if self._count >= ZEROS_IN_A_ROW and not self._before < LEAST_BEFORE_ZERO:
-            after = "" if math.isnan(self._before) else f" (the loss before was {self._before:.4g})"
+        if self._count >= ZEROS_IN_A_ROW and not (self._before and max(self._before) < LEAST_BEFORE_ZERO):
+            after = f" (the loss before was {max(self._before):.4g})" if self._before else ""
             yield (
                 line,
                 note(

@@ -95,6 +95,15 @@ def test_a_loss_that_is_nan_in_the_first_rows_alone_was_not_measured(
     assert any("before its first number" in note for note in notes) != measured
 
 
+@pytest.mark.parametrize(("last", "told"), [((12.2, 1.8e-6), True), ((1e-3, 1e-4, 1e-5), False)])
+def test_a_loss_that_fell_to_zero_within_a_few_records_is_told(
+    tmp_path: Path, last: tuple[float, ...], told: bool
+) -> None:
+    values = [*(2.0 - 0.01 * step for step in range(50)), *last, *[0.0] * 20]
+    _, notes = losses_of(write(tmp_path / "log.jsonl", [row(step, loss) for step, loss in enumerate(values)]))
+    assert any("exactly 0" in note for note in notes) == told
+
+
 def test_a_run_that_begins_without_losses_is_judged_by_its_own(tmp_path: Path) -> None:
     rows = [row(step, 2.0, lr=1e-3) for step in range(ROWS)] + [row(step, None, lr=1e-3) for step in range(40)]
     first, second = runs_of(write(tmp_path / "log.jsonl", rows + [row(step, 2.0, lr=1e-3) for step in range(40, 80)]))

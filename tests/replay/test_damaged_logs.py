@@ -294,15 +294,18 @@ def test_memory_does_not_grow_with_the_length_of_a_log() -> None:
 
 @pytest.mark.parametrize("kind", ["HARDWARE_EVENT", "EXPERIMENT_START", "SOMETHING_ELSE", "FAULT_INJECTED"])
 def test_memory_does_not_grow_with_the_number_of_other_events(kind: str) -> None:
+    peak_bytes(itertools.islice(endless({"event": kind, "time_s": 1.0}), 20))  # imports
     assert peak_bytes(itertools.islice(endless({"event": kind, "time_s": 1.0}), 20_000)) < 4 << 20
 
 
 @pytest.mark.parametrize("name", ["note", "training_loss", "alerts", "r_metric"])
 def test_long_fields_are_not_held(name: str) -> None:
-    events = (
-        (number, {"event": "METRICS", "step": number, name: f"{number}" + "x" * 100_000}) for number in range(1_000)
-    )
-    assert peak_bytes(events) < 8 << 20
+    def events() -> Iterator[NumberedEvent]:
+        for number in range(1_000):
+            yield number, {"event": "METRICS", "step": number, name: f"{number}" + "x" * 100_000}
+
+    peak_bytes(events())  # imports
+    assert peak_bytes(events()) < 8 << 20
 
 
 def test_a_line_without_end_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
