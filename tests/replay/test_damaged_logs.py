@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from replay_and_analyze_logs import main
+import rmetric.compiled
 from rmetric.compiled import PAYS_FROM
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS
@@ -280,6 +281,12 @@ def peak_bytes(events: Iterator[NumberedEvent]) -> int:
     return peak
 
 
+@pytest.fixture
+def no_numba_from_now_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which a process imports once it has judged many values, those of other tests among them."""
+    monkeypatch.setattr(rmetric.compiled, "_judged_without", -(2**40))
+
+
 def endless(event: Event) -> Iterator[NumberedEvent]:
     return ((number, {**event, "step": number}) for number in itertools.count())
 
@@ -292,12 +299,14 @@ def test_memory_does_not_grow_with_the_length_of_a_log() -> None:
     assert peak_bytes(itertools.islice(endless(metrics), 60_000)) < 2 * short
 
 
+@pytest.mark.usefixtures("no_numba_from_now_on")
 @pytest.mark.parametrize("kind", ["HARDWARE_EVENT", "EXPERIMENT_START", "SOMETHING_ELSE", "FAULT_INJECTED"])
 def test_memory_does_not_grow_with_the_number_of_other_events(kind: str) -> None:
     peak_bytes(itertools.islice(endless({"event": kind, "time_s": 1.0}), 20))  # imports
     assert peak_bytes(itertools.islice(endless({"event": kind, "time_s": 1.0}), 20_000)) < 4 << 20
 
 
+@pytest.mark.usefixtures("no_numba_from_now_on")
 @pytest.mark.parametrize("name", ["note", "training_loss", "alerts", "r_metric"])
 def test_long_fields_are_not_held(name: str) -> None:
     def events() -> Iterator[NumberedEvent]:
