@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from replay_and_analyze_logs import main
 import rmetric.compiled
+from replay_and_analyze_logs import main
 from rmetric.compiled import PAYS_FROM
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS
