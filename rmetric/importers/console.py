@@ -32,6 +32,7 @@ REPEATED = 2
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
+MOST_WAITING = 64
 _BY_TURNS = ("rank=", *(f"({digit}" for digit in range(10)))
 """Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
@@ -75,8 +76,6 @@ class _Stated:
     """Where the evaluation below stands."""
     trained: dict[str, Any] = field(default_factory=dict)
     """The latest report of the training."""
-    lacks_rate: bool = False
-    """Whether that states no learning rate itself."""
 
     def completing(self, found: dict[str, Any], meant: Set[str], *, is_counted: bool) -> dict[str, Any]:
         """A report with what it lacks."""
@@ -84,10 +83,44 @@ class _Stated:
         if not is_counted:
             found = (self.counter if trains else self.announced) | found
         if trains:
-            self.lacks_rate = "learning_rate" not in meant
-            found = self.rate | found if self.lacks_rate else found
+            found = found if "learning_rate" in meant else self.rate | found
             self.trained, self.announced = found, {}
         return self.epoch | found if self.epoch and epoch_of(found) is None else found
+
+
+class _Waiting:
+    """Reports for which something may stand behind them: a learning rate, or the counter of them all."""
+
+    def __init__(self) -> None:
+        self._rows: list[Row] = []
+        self._lack_rate: list[Row] = []
+
+    def add(self, row: Row, *, lacks_rate: bool = False) -> None:
+        """The next one; ``lacks_rate``: it is of the training, and states no learning rate itself."""
+        self._rows.append(row)
+        if lacks_rate:
+            self._lack_rate.append(row)
+
+    def take_rate(self, rate: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
+        """A learning rate, of those that have stated the very counts that stand beside it."""
+        for row in self._lack_rate if counts else ():
+            if counts.items() <= row.values.items():
+                row.values |= rate
+
+    def take_counter(self, counter: Mapping[str, Any]) -> None:
+        """The counter of all."""
+        for row in self._rows:
+            row.values = {**counter, **row.values}
+
+    @property
+    def are_many(self) -> bool:
+        """Whether they are not to wait any longer."""
+        return len(self._rows) >= MOST_WAITING
+
+    def released(self) -> list[Row]:
+        """All of them, which wait no longer."""
+        rows, self._rows, self._lack_rate = self._rows, [], []
+        return rows
 
 
 @dataclass
@@ -222,7 +255,7 @@ class Patterns:
         A learning rate may stand behind its report with the very count of that, and a counter may close each report.
         """
         stated, doubts = _Stated(), _Doubts(on_damage)
-        held: list[Row] = []
+        waiting = _Waiting()
         closes = self._announcement is not None and self._announcement.closes
         late: Counter[tuple[str, ...]] = Counter()
         for line in self._reports(path, on_damage):
@@ -233,29 +266,27 @@ class Patterns:
             if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
                 found = doubts.left_out(line.number, found, self._doubtful(found))
                 found = stated.completing(found, meant, is_counted=bool(self._counters(names)))
-                if not closes:
-                    yield from held
-                    held.clear()
-                held.append(Row(line.number, found, begins=line.begins))
+                if waiting.are_many or (self._counters(names) and not closes):
+                    yield from waiting.released()
+                lacks_rate = "training_loss" in meant and "learning_rate" not in meant
+                waiting.add(Row(line.number, found, begins=line.begins), lacks_rate=lacks_rate)
                 stated.epoch = line.epoch or stated.epoch
             elif lost := self._lost(line):
-                held.append(Row(line.number, stated.epoch | lost))
+                waiting.add(Row(line.number, stated.epoch | lost))
             elif repeats:
-                if held and stated.lacks_rate:
-                    held[-1].values |= self._rate_behind(found, stated.trained)
+                counts = {name: value for name, value in found.items() if name in self._steps}
+                waiting.take_rate({name: value for name, value in found.items() if name in self._changing}, counts)
                 self._hear(found, stated)
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
-                    held.append(Row(line.number, self._rewards(found)))
+                    waiting.add(Row(line.number, self._rewards(found)))
             if self._announcement is not None and "training_loss" not in meant:
                 counter = self._announcement.stated(found)
                 if counter and closes:
-                    for row in held:
-                        row.values = counter | row.values
-                    yield from held
-                    held.clear()
+                    waiting.take_counter(counter)
+                    yield from waiting.released()
                 else:
                     stated.counter = counter or stated.counter
-        yield from held
+        yield from waiting.released()
 
     def _named(self, found: dict[str, Any]) -> dict[str, Any]:
         """A line's numbers, of which those in the place of a batch that count epochs are named so."""
@@ -278,12 +309,6 @@ class Patterns:
         stated.epoch = {name: value for name, value in found.items() if names_epoch(name)} or stated.epoch
         stated.announced = self._evaluated_at(found, stated.trained) or stated.announced
         stated.rate = {name: value for name, value in found.items() if name in self._changing} or stated.rate
-
-    def _rate_behind(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
-        """A learning rate behind a report, where its line states the very count of that; empty if it does not."""
-        rate = {name: value for name, value in found.items() if name in self._changing}
-        counts = {name: value for name, value in found.items() if name in self._steps and trained.get(name) == value}
-        return counts | rate if rate and counts else {}
 
     def _evaluated_at(self, found: Mapping[str, Any], trained: Mapping[str, Any]) -> dict[str, Any]:
         """What a line without a loss says of the counter of the training, where it is further than the latest report.

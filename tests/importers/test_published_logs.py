@@ -855,9 +855,14 @@ def test_rate_and_norm_are_those_of_the_loss(tmp_path: Path) -> None:
     assert {*run.run.observations["learning_rate"].tolist()} == {0.1}
 
 
-def test_a_rate_behind_its_report_is_of_that(tmp_path: Path) -> None:
-    lines = (f"Iteration {step}, loss = {loss(step)}\nsgd.cpp: Iteration {step}, lr = {1 / step}" for step in STEPS)
-    (run,) = read(lines, tmp_path)
+@pytest.mark.parametrize("between", ["", "\n    output #0: loss = 2.5 (* 1 = 2.5 loss)"])
+def test_a_rate_behind_its_report_is_of_that(between: str, tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            yield f"Iteration {step}, loss = {loss(step)}{between}"
+            yield f"sgd.cpp: Iteration {step}, lr = {1 / step}"
+
+    (run,) = read(lines(), tmp_path)
     assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
 
 
