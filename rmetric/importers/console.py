@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,10 @@ from rmetric.importers.base import LOSSES, FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.console_reports import Stated, Waiting
+from rmetric.importers.console_workers import Workers
 from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
-from rmetric.importers.rows import Row, as_number, epoch_of, in_words
+from rmetric.importers.rows import Row, as_number, in_words
 from rmetric.importers.streams import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
@@ -32,9 +33,6 @@ REPEATED = 2
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _SHOWN = 3
-MOST_WAITING = 64
-_BY_TURNS = ("rank=", *(f"({digit}" for digit in range(10)))
-"""Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
 WORKERS = "several processes have written this log; of lines of one kind, those of the first that did are read"
@@ -65,90 +63,6 @@ def what_repeats(path: Path) -> str:
     return Patterns.of(path, {}).seen
 
 
-@dataclass
-class _Stated:
-    """What lines of a log have stated of the reports below them, each by its name."""
-
-    epoch: dict[str, Any] = field(default_factory=dict)
-    counter: dict[str, Any] = field(default_factory=dict)
-    rate: dict[str, Any] = field(default_factory=dict)
-    announced: dict[str, Any] = field(default_factory=dict)
-    """Where the evaluation below stands."""
-    trained: dict[str, Any] = field(default_factory=dict)
-    """The latest report of the training."""
-
-    def completing(self, found: dict[str, Any], meant: Set[str], *, is_counted: bool) -> dict[str, Any]:
-        """A report with what it lacks."""
-        trains = "training_loss" in meant
-        if not is_counted:
-            found = (self.counter if trains else self.announced) | found
-        if trains:
-            found = found if "learning_rate" in meant else self.rate | found
-            self.trained, self.announced = found, {}
-        return self.epoch | found if self.epoch and epoch_of(found) is None else found
-
-
-class _Waiting:
-    """Reports for which something may stand behind them: a learning rate, or the counter of them all."""
-
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._lack_rate: list[Row] = []
-
-    def add(self, row: Row, *, lacks_rate: bool = False) -> None:
-        """The next one; ``lacks_rate``: it is of the training, and states no learning rate itself."""
-        self._rows.append(row)
-        if lacks_rate:
-            self._lack_rate.append(row)
-
-    def take_rate(self, rate: Mapping[str, Any], counts: Mapping[str, Any]) -> None:
-        """A learning rate, of those that have stated the very counts that stand beside it."""
-        for row in self._lack_rate if counts else ():
-            if counts.items() <= row.values.items():
-                row.values |= rate
-
-    def take_counter(self, counter: Mapping[str, Any]) -> None:
-        """The counter of all."""
-        for row in self._rows:
-            row.values = {**counter, **row.values}
-
-    @property
-    def are_many(self) -> bool:
-        """Whether they are not to wait any longer."""
-        return len(self._rows) >= MOST_WAITING
-
-    def released(self) -> list[Row]:
-        """All of them, which wait no longer."""
-        rows, self._rows, self._lack_rate = self._rows, [], []
-        return rows
-
-
-@dataclass
-class _Workers:
-    """Who has written the lines of a pattern."""
-
-    lines: Counter[str] = field(default_factory=Counter)
-    first: str = ""
-    turns: int = 0
-    """Lines that another one has written than the line before."""
-    _latest: str = ""
-
-    def add(self, worker: str) -> None:
-        """The next line."""
-        self.first = self.first or worker
-        self.turns += worker != self._latest
-        self._latest = worker
-        self.lines[worker] += 1
-
-    def are_several(self, is_counted: bool) -> bool:
-        """Whether they are several processes; ``is_counted``: the lines state a counter."""
-        comes_again = 2 * len(self.lines) <= self.lines.total()
-        by_turns = not self.first.startswith(_BY_TURNS) or 2 * self.turns > self.lines.total()
-        are_ranks = self.first[:5] != "rank=" or {*self.lines} == {f"rank={n}" for n in range(len(self.lines))}
-        is_sure = not self.first[0].isdigit() and not self.first.startswith(_BY_TURNS)
-        return len(self.lines) > 1 and (is_sure or (is_counted and comes_again and by_turns and are_ranks))
-
-
 class _Doubts:
     """Numbers with a comma of which nobody can tell what they are: the first one is reported."""
 
@@ -176,7 +90,7 @@ class Patterns:
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
-        self._workers: defaultdict[tuple[str, ...], _Workers] = defaultdict(_Workers)
+        self._workers: defaultdict[tuple[str, ...], Workers] = defaultdict(Workers)
         self._first: dict[tuple[str, ...], str] = {}
         """The first process that has written a pattern, where several have."""
         self._epochs: frozenset[Any] = frozenset()
@@ -254,8 +168,8 @@ class Patterns:
 
         A learning rate may stand behind its report with the very count of that, and a counter may close each report.
         """
-        stated, doubts = _Stated(), _Doubts(on_damage)
-        waiting = _Waiting()
+        stated, doubts = Stated(), _Doubts(on_damage)
+        waiting = Waiting()
         closes = self._announcement is not None and self._announcement.closes
         late: Counter[tuple[str, ...]] = Counter()
         for line in self._reports(path, on_damage):
@@ -304,7 +218,7 @@ class Patterns:
             count = late[names]
         return count >= REPEATED
 
-    def _hear(self, found: Mapping[str, Any], stated: _Stated) -> None:
+    def _hear(self, found: Mapping[str, Any], stated: Stated) -> None:
         """Keep what a line without a report says of the reports below."""
         stated.epoch = {name: value for name, value in found.items() if names_epoch(name)} or stated.epoch
         stated.announced = self._evaluated_at(found, stated.trained) or stated.announced
