@@ -45,6 +45,7 @@ class RowEvents:
     def _begin(self) -> None:
         self._zeros, self._trained, self._was_nan = ZeroLosses(), False, False
         self._is_first = True
+        self._loss: Any = None
         self._rate: NumberedEvent | None = None
         """The first row of the run, while it is the only one and states no more than a learning rate."""
 
@@ -69,7 +70,7 @@ class RowEvents:
         """Events of a row that says something."""
         named = (None if self._runs is None else self._runs.title(row)) or self._run
         is_other = named != self._run
-        latest = None if is_other else self._clock.latest
+        latest, loss = None if is_other else self._clock.latest, self._loss
         is_again = row.resumes or (row.begins and self._clock.is_back(row.values))
         if is_other or is_again:
             self._clock.restart()
@@ -79,7 +80,7 @@ class RowEvents:
         if is_other or ((restarts or is_again) and self._trained):
             yield from self._another_run(row, named)
             if row.resumes and latest is not None:
-                yield row.line, note(f"step {step} comes after step {latest}: {RESUMED}")
+                yield row.line, note(f"step {step}{_beside(loss, event)} comes after step {latest}: {RESUMED}")
         if self._clock.is_aside:
             if step is not None:
                 self._aside.add(row.line, step, event.get("validation_loss"))
@@ -114,6 +115,7 @@ class RowEvents:
             yield row.line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")
         self._was_nan = row.is_nan or (self._was_nan and "training_loss" not in event)
         self._trained |= "training_loss" in event
+        self._loss = event.get("training_loss", self._loss)
         self._zeros.add(step, event.get("training_loss"))
         yield row.line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
 
@@ -137,6 +139,12 @@ class _BatchesAside:
         losses, self._losses = self._losses, []
         if losses:
             yield self._line, {"step": self._step, "validation_loss": in_convention(sum(losses) / len(losses))}
+
+
+def _beside(before: Any, event: Event) -> str:
+    """The loss with which a run goes on, and the latest one: whoever resumes from the wrong state sees a leap."""
+    losses = [as_measured(loss) for loss in (event.get("training_loss"), before)]
+    return "" if None in losses else " (loss {:.4g} after {:.4g})".format(*losses)
 
 
 def _in_memory(value: object) -> object:
