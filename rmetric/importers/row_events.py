@@ -143,8 +143,8 @@ class _BatchesAside:
 
 def _beside(before: Any, event: Event) -> str:
     """The loss with which a run goes on, and the latest one: whoever resumes from the wrong state sees a leap."""
-    losses = [as_measured(loss) for loss in (event.get("training_loss"), before)]
-    return "" if None in losses else " (loss {:.4g} after {:.4g})".format(*losses)
+    now, before = as_measured(event.get("training_loss")), as_measured(before)
+    return "" if now is None or before is None else f" (loss {now:.4g} after {before:.4g})"
 
 
 def _in_memory(value: object) -> object:
