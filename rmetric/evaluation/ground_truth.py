@@ -201,6 +201,8 @@ def truth_of(run: Run) -> Truth:
         reason = terminal.get("reason")
         if reason == DIVERGED and _undecided(failure_step, horizon):
             return Truth("censored", onset, None, horizon)
+        if onset is not None and onset > failure_step:  # nothing that this fault did
+            onset = None
         return Truth("failed", onset, failure_step, horizon, None if reason is None else str(reason))
     outcome = terminal.get("outcome")
     if outcome not in ("clean", "recovered", "censored"):

@@ -62,7 +62,9 @@ def unwrapped(optimizer: Any) -> Any:
 def usable_loss(loss: Any) -> Tensor | None:
     """A loss as a tensor; ``None`` if it is not one real number."""
     try:
-        tensor = torch.as_tensor(loss)
+        # a number is one of the host, in single precision, whatever the defaults of torch are
+        dtype = torch.float32 if type(loss) is float else None
+        tensor = loss if isinstance(loss, Tensor) else torch.as_tensor(loss, dtype=dtype, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         return None
     readable = tensor.layout is torch.strided and not (tensor.is_complex() or tensor.is_quantized or tensor.is_meta)

@@ -7,8 +7,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
-from rmetric.monitor.worker_lost import WorkerLost
-
 LOGGER = logging.getLogger("rmetric")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -29,9 +27,7 @@ class Guarded(Protocol):
 def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Method]:
     """Decorate a method: an error in it disables its object and ``default`` is returned, as ever after.
 
-    With ``ends=False`` the call alone is passed by: for a method that does no more than take what the user gives. Nor
-    does the death of a peer disable anything, which a collective of the monitor may be the first to see: training
-    learns of it at its own next collective, and the log is to say so.
+    With ``ends=False`` the call alone is passed by: for a method that does no more than take what the user gives.
     """
 
     def guard(method: Method) -> Method:
@@ -44,7 +40,7 @@ def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Metho
             except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
                 if not ends:
                     self.pass_by(error)
-                elif not WorkerLost.caused(error):
+                else:
                     self.disable(error)
                 return default
 

@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
+from typing import Any
 
 from rmetric.monitor.settings import FACTOR, Change
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
@@ -342,6 +343,12 @@ class OfGradients(Invariant):
     def __init__(self) -> None:
         super().__init__()
         self._required = math.inf
+        self._usual: deque[Any] = deque(maxlen=HELD)
+        self._now = math.nan
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._usual.clear()
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         before, self._required = self._required, measured.get("required_gradients", math.inf)
@@ -361,11 +368,11 @@ class NoMore(OfGradients):
     step the first does; where all do, each clears what the one before has added.
     """
 
+    _usual: deque[float]
+
     def __init__(self, name: str, setting: str) -> None:
         super().__init__()
         self._name, self._setting = name, setting
-        self._usual: deque[float] = deque(maxlen=HELD)
-        self._now = math.nan
 
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
         self._now = measured.get(self._name, math.nan)
@@ -379,10 +386,6 @@ class NoMore(OfGradients):
     def change(self) -> Change:
         return Change(self._setting, max(self._usual, default=0.0), self._now)
 
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._usual.clear()
-
 
 class GradientFalls(OfGradients):
     """The gradient norm is not three times as small as any of the last 32, unless the loss is below all of those, too.
@@ -391,10 +394,7 @@ class GradientFalls(OfGradients):
     after it was logged.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._usual: deque[tuple[float, float]] = deque(maxlen=HELD)
-        self._now = math.nan
+    _usual: deque[tuple[float, float]]
 
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
         loss, self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
@@ -409,10 +409,6 @@ class GradientFalls(OfGradients):
     def change(self) -> Change:
         least = min((norm for _, norm in self._usual), default=math.nan)
         return Change(NORM, f"at least {least:.3g}", _in_short(self._now))
-
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._usual.clear()
 
 
 class LossFalls(OfLate):

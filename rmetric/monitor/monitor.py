@@ -408,6 +408,10 @@ class TrainingMonitor:
         """
         self._process_pending()
         self._closed = True
+        self._end(failure)
+
+    @never_raises(None)
+    def _end(self, failure: Failure | None) -> None:
         self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
 
     def __enter__(self) -> Self:
@@ -418,7 +422,7 @@ class TrainingMonitor:
     ) -> None:
         if error is None:
             self.close()
-        elif WorkerLost.caused(error):
+        elif self._means_lost_worker(error):
             self._end_with_lost_worker(error)
         else:
             self.detach()
@@ -435,6 +439,10 @@ class TrainingMonitor:
         """Stop watching and remove every hook; the log is left without an end, which the caller writes."""
         self._process_pending()
         self._leave(None)
+
+    def _means_lost_worker(self, error: BaseException) -> bool:
+        """Whether a peer died. One process has none: what its data loader says of a connection is no such sign."""
+        return isinstance(error, WorkerLost) or (self._processes.count > 1 and WorkerLost.caused(error))
 
     @never_raises(None)
     def _end_with_lost_worker(self, error: BaseException) -> None:
@@ -472,7 +480,13 @@ class TrainingMonitor:
         close_all((self._policies, self._measurer, *watches, self._recorder))
 
     def disable(self, error: Exception) -> None:
-        """End the monitor because of an error inside, with one warning; training goes on."""
+        """End the monitor because of an error inside, with one warning; training goes on.
+
+        Not for the death of a peer, which a collective of the monitor may be the first to see: training learns of it at
+        its own next collective, and the log is to say so.
+        """
+        if self._means_lost_worker(error):
+            return
         LOGGER.warning(
             "the monitor stops at step %d, training goes on: %s: %s",
             self.step_number, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
@@ -556,6 +570,7 @@ class TrainingMonitor:
         return {
             "step": self.step_number,
             "record_every": self._interval.steps,
+            "record_every_chosen": self._interval.chosen,
             "validation": list(self._validation),
             "rewards": list(self._rewards),
             "planned_changes": self._planned_changes,
@@ -586,7 +601,7 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _load(self, state: Mapping[str, Any]) -> None:
-        if self._interval.open and state["record_every"] > 1:
+        if self._interval.open and (state["record_every"] > 1 or state.get("record_every_chosen")):
             self._interval.fix(state["record_every"])
             self._keep_interval()
         self._pipeline.load_state_dict(state)

@@ -43,6 +43,8 @@ class RecordInterval:
         """Steps between records."""
         self.open = asked == AUTO
         """True until the choice is made."""
+        self.chosen = False
+        """True once it is made, here or in the run that is resumed."""
         self._sigma_sq_every, self._now = sigma_sq_every, now
         self._costs_s: deque[float] = deque(maxlen=TRIED)
         self._steps_s: deque[float] = deque(maxlen=TRIED)
@@ -86,7 +88,7 @@ class RecordInterval:
 
     def fix(self, steps: int) -> None:
         """Take this interval from now on."""
-        self.steps, self.open = steps, False
+        self.steps, self.open, self.chosen = steps, False, True
         self._costs_s.clear()  # what has been chosen is not chosen again
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.batch_shapes import BatchShapes
 from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_source
@@ -162,9 +163,7 @@ class StepMeasurer:
         present, norms = self.gradients.measure()
         parts, source = self._parts_norms()
         logit = self._attention.collect() if self._attention else None
-        return StepComputation(
-            None if loss is None else torch.as_tensor(loss), present, norms, parts, source, logit, self.parameters.names
-        )
+        return StepComputation(usable_loss(loss), present, norms, parts, source, logit, self.parameters.names)
 
     def changed_batches(self) -> str:
         """What is changed with the shape of batches as of this step, in words; empty: nothing. Ask once a record."""

@@ -33,7 +33,7 @@ def norms_of(tensors: list[Tensor], order: float = 2.0) -> Sequence[Tensor]:
 
 def to_device(values: Sequence[float], device: torch.device) -> Tensor:
     """Some numbers in single precision on a device, without waiting for it."""
-    host = torch.tensor(values, dtype=torch.float32)
+    host = torch.tensor(values, dtype=torch.float32, device="cpu")  # not that of ``torch.set_default_device``
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
 
 

@@ -55,7 +55,7 @@ class PendingTensor:
         if values.device.type != "cuda":
             self._values = values.cpu()
             return
-        self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True, device="cpu")
         self._values.copy_(values, non_blocking=True)
         self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
         self._arrived.record()
@@ -95,7 +95,7 @@ class DeviceTransfer:
         self._parts = 0 if parts is None else len(parts)
         vectors = [value.detach().reshape(1) for value in scalars.values() if value is not None]
         vectors += [vector for vector in (norms, parts) if vector is not None]
-        self._copy = PendingTensor(torch.cat(_alike(vectors)) if vectors else torch.empty(0))
+        self._copy = PendingTensor(torch.cat(_alike(vectors)) if vectors else torch.empty(0, device="cpu"))
 
     def read(self) -> StepNumbers:
         """Return the numbers; waits until they have arrived."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ EVENT_FILE = "tfevents"
 CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 MOST_DEPTH = 5
 MOST_LOGS = 2000
+SETTLED_NS = 3 * 10**9
+"""Age of a folder's latest change from which on a further one has another time: some file systems count in 2 s."""
 
 
 class Places:
@@ -63,7 +66,8 @@ class Places:
                 folders = [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
         except OSError:
             return [], []
-        self._listed[folder] = changed, files, folders
+        if time.time_ns() - changed > SETTLED_NS:
+            self._listed[folder] = changed, files, folders
         return files, folders
 
 

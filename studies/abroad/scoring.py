@@ -186,7 +186,7 @@ def scores_of_alerts(source: RunSet, alerts: pd.DataFrame, name: str | Path) -> 
         index = numbers[str(run)]
         known = source.study.runs[index].observations.step
         at = np.searchsorted(known, steps.to_numpy())
-        unknown = steps[known[np.minimum(at, len(known) - 1)] != steps.to_numpy()]
+        unknown = steps[~np.isin(steps.to_numpy(), known)]
         if len(unknown):
             raise UserError(f"{name} has an alert of run {run!r} at step {unknown.iloc[0]:g}, which is no record of it")
         scores[bounds[index] + at] = ALERTED

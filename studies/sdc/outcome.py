@@ -213,8 +213,7 @@ def _stands_still(records: Observations) -> bool:
 
 
 def _window(records: Observations, first: int, last: int) -> Observations:
-    inside = (records.step >= first) & (records.step <= last)
-    return Observations(records.step[inside], {name: column[inside] for name, column in records.columns.items()})
+    return records.rows(np.flatnonzero((records.step >= first) & (records.step <= last)))
 
 
 def _excess(loss: float, twin: float) -> float:

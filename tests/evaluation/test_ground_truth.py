@@ -100,6 +100,10 @@ def test_truth_of_each_kind_of_log(make_run):
     assert truth_of(make_run(steps, onset=50, failure=120)).incubation == 70
 
 
+def test_a_failure_before_the_fault_is_none_of_its(make_run):
+    assert truth_of(make_run(range(10, 201, 10), onset=150, failure=120)) == Truth("failed", None, 120, 200, "NAN_LOSS")
+
+
 def test_a_divergence_in_the_last_fifty_steps_is_censored_whatever_the_log_says(make_run):
     run = make_run(range(10, 601, 10), onset=448, failure=599, reason="DIVERGED", total_training_steps=600)
     assert truth_of(run).kind == "censored"

@@ -406,6 +406,24 @@ def test_a_resumed_run_writes_the_same_bytes_as_one_never_interrupted(
     assert (tmp_path / "resumed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
 
 
+def test_a_run_that_is_resumed_with_other_sinks_cuts_no_neighbours_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    with watched(make_live_run(rows=1, length=4), log=log) as monitor:
+        monitor.step(2.5)
+        monitor.step(2.5)
+    before = log.read_bytes()
+    run = make_live_run(rows=1, length=4)
+    monitor = watched(run, log=log, announce=True)
+    train(run, 1)
+    state = monitor.state_dict()
+    monitor.detach()
+    with watched(run, log=log, announce=False) as monitor:
+        monitor.load_state_dict(state)
+        train(run, 1)
+    assert log.read_bytes() == before
+    assert read(tmp_path / "run-2.jsonl").last_step == 2
+
+
 def test_another_detectors_state_ends_the_monitor_and_not_the_training(caplog: pytest.LogCaptureFixture) -> None:
     run, other = make_live_run(rows=1, length=4), make_live_run(rows=1, length=4)
     state = watched(run, detectors=("r_metric",)).state_dict()
@@ -535,6 +553,39 @@ def test_watching_changes_no_bit_of_the_training() -> None:
         losses = train(run, 10)
     assert losses == train(twin, 10)
     assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True))
+
+
+def test_a_lost_connection_of_a_single_process_is_no_lost_worker(tmp_path: Path) -> None:
+    run = make_live_run(rows=1, length=4)
+    with pytest.raises(RuntimeError), watched(run, log=tmp_path / "run.jsonl"):
+        train(run, 3)
+        raise RuntimeError("Caught NewConnectionError in DataLoader worker process 0. Connection refused")
+    assert truth_of(read(tmp_path / "run.jsonl")).kind == "incomplete"
+
+
+def test_a_number_keeps_its_digits_whatever_the_defaults_of_torch_are() -> None:
+    model, optimizer = small_training()
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.bfloat16)
+    torch.set_default_device("meta")
+    try:
+        with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
+            monitor.validation(2.345678)
+            monitor.reward(0.123456)
+            monitor.step(2.345678)
+    finally:
+        torch.set_default_dtype(before)
+        torch.set_default_device(None)
+    assert monitor.last is not None
+    names = ("training_loss", "validation_loss", "reward")
+    assert [monitor.last[name] for name in names] == [2.345678, 2.345678, 0.123456]
+
+
+def test_a_failure_that_is_none_ends_the_monitor_and_not_the_program(caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = small_training()
+    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
+    monitor.close("out of memory")  # type: ignore[arg-type]
+    assert "training goes on" in caplog.text and not any(hooks_of(model, optimizer).values())
 
 
 @pytest.mark.parametrize("loss", [2.5, torch.tensor(2.5), torch.tensor([2.5])])

@@ -94,6 +94,20 @@ def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_p
     assert later == [step for step in range(801, 1001) if step % every == 0]
 
 
+def test_an_interval_of_1_that_was_chosen_is_kept_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rmetric.monitor.record_interval.interval", lambda *_: 1)
+    model, optimizer = small_training()
+    options: dict[str, Any] = {"announce": False, "hardware": False, "record_every": "auto"}
+    with TrainingMonitor(model, optimizer, **options) as monitor:
+        train(monitor, model, optimizer, range(1, CHOSEN + 5))
+        state = monitor.state_dict()
+    monkeypatch.setattr("rmetric.monitor.record_interval.interval", lambda *_: 500)
+    with TrainingMonitor(model, optimizer, **options) as resumed:
+        resumed.load_state_dict(state)
+        train(resumed, model, optimizer, range(CHOSEN + 5, CHOSEN + 61))
+    assert resumed.last is not None and resumed.last.step == CHOSEN + 60
+
+
 def test_an_epoch_in_order_of_which_fewer_batches_are_looked_at_has_not_become_shorter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from rmetric.diagnosis import diagnose_runs
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.records import Observations
+from rmetric.watch.places import Places
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
 from tests.watch.conftest import eventually
@@ -237,3 +239,13 @@ def test_a_table_whose_first_line_never_ends_is_passed_by(tmp_path: Path, monkey
     watched = WatchedLog(tmp_path / "run.csv", format="csv")
     watched.poll(0.0)
     assert watched.runs == []
+
+
+def test_a_log_that_comes_within_one_tick_of_the_folders_clock_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").touch()
+    stamp = tmp_path.stat().st_mtime_ns
+    places = Places(tmp_path)
+    assert len(places.logs()) == 1
+    (tmp_path / "b.jsonl").touch()
+    os.utime(tmp_path, ns=(stamp, stamp))  # as a file system has it that counts in seconds
+    assert len(places.logs()) == 2

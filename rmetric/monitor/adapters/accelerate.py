@@ -16,6 +16,7 @@ from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names, rep
 from rmetric.monitor.arguments import unwrapped
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook
+from rmetric.monitor.tensors import gathered
 from rmetric.monitor.worker_lost import WorkerLost
 
 KEEP_GRADIENTS = ("DEEPSPEED", "MEGATRON_LM")
@@ -162,7 +163,7 @@ class _Watch:
         now = self._stamp()
         reached = not now.same(before) or self._updates > updates  # an optimizer inside the pass uses gradients up
         if reached or not now:
-            self._losses.append(loss.detach())  # else it is another network's: this one got nothing
+            self._losses.append(loss.detach().mean())  # else it is another network's: this one got nothing
         self._exchanged = bool(now) or self._accelerator.sync_gradients
         if reached and self._accelerator.sync_gradients:
             self._passes += 1
@@ -177,7 +178,7 @@ class _Watch:
         if not self._looked:
             self._looked = True
             self._unscale_once()
-            self._proceed = self._monitor.step(self._combine(torch.stack(self._losses)))
+            self._proceed = self._monitor.step(self._combine(gathered(self._losses)))
         if not self._proceed:
             self._model.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
 

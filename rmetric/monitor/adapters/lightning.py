@@ -23,6 +23,7 @@ from rmetric.monitor.adapters.hooks import (
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
+from rmetric.monitor.tensors import gathered
 
 # Either package has hooks of the same names; a Trainer of one takes a callback of the other.
 _PACKAGE = "lightning.pytorch" if find_spec("lightning") else "pytorch_lightning"
@@ -107,7 +108,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             return
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         scale = 1.0 if scaler is None else scaler.scale(torch.ones_like(loss))  # stays on the device
-        self._losses.append(loss.detach() / scale)
+        self._losses.append((loss.detach() / scale).mean())
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Measure the step: Lightning has unscaled the gradients and clips them after this.
@@ -125,7 +126,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             return
         self._unseen.seen()
         if self._asked_at != trainer.global_step:
-            whole = torch.stack(losses)
+            whole = gathered(losses)
             # Lightning divides each by their number; in manual optimisation their gradients add up as they are.
             loss = whole.mean() * trainer.accumulate_grad_batches if pl_module.automatic_optimization else whole.sum()
             self._offer_checkpoints(trainer)

@@ -111,6 +111,8 @@ class GradientAlignment(MechanismMonitor):
         self.disarm()
         self.restart()
         for index, parameter in enumerate(self._parameters):
+            if not parameter.requires_grad:  # frozen, perhaps for a while
+                continue
             self._handles += [
                 parameter.register_hook(unserializable_hook(guarded_hook(self._finder(index)))),  # type: ignore[no-untyped-call]
                 parameter.register_post_accumulate_grad_hook(guarded_hook(self._keeper(index))),  # type: ignore[no-untyped-call]

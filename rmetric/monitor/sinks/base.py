@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
@@ -79,7 +80,15 @@ class Sinks:
     """
 
     def __init__(self, sinks: Sequence[Sink], name: str = "") -> None:
-        self._sinks, self._name = dict(enumerate(sinks)), name
+        seen: Counter[str] = Counter()
+        self._sinks: dict[str, Sink] = {}
+        for sink in sinks:
+            kind = type(sink).__name__
+            self._sinks[f"{kind}/{seen[kind]}"] = sink
+            seen[kind] += 1
+        self._left: dict[str, Any] = {}
+        """Last state of those that have failed: a resumed run is to find their places, too."""
+        self._name = name
         self._last_step: int | None = None
         self._one_at_a_time = threading.RLock()
 
@@ -108,26 +117,28 @@ class Sinks:
         self._each(lambda sink: sink.close())
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of every sink, by its place in the list; none of one that has failed."""
+        """The state of every sink, by its kind and number: a resumed run may have others."""
         told = self._each(lambda sink: sink.state_dict())
-        return {place: state for place, state in told.items() if state is not None}
+        return {**self._left, **{place: state for place, state in told.items() if state is not None}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take up :meth:`state_dict`; a sink that had no state then keeps its own."""
-        for place in list(self._sinks):
-            own = state.get(str(place), {})
+        for number, place in enumerate(list(self._sinks)):
+            own = state.get(place, state.get(str(number), {}))  # an older checkpoint has numbers alone
             self._guarded(place, lambda sink: sink.load_state_dict(own))  # noqa: B023 - called at once
 
     def _each(self, call: Callable[[Sink], Any]) -> dict[str, Any]:
         with self._one_at_a_time:
-            return {str(place): self._guarded(place, call) for place in list(self._sinks)}
+            return {place: self._guarded(place, call) for place in list(self._sinks)}
 
-    def _guarded(self, place: int, call: Callable[[Sink], Any]) -> Any:
+    def _guarded(self, place: str, call: Callable[[Sink], Any]) -> Any:
         sink = self._sinks[place]
         try:
             return call(sink)
         except Exception as error:  # noqa: BLE001 - whatever a sink does, training goes on
             del self._sinks[place]
+            with suppress(Exception):
+                self._left[place] = sink.state_dict()
             stops = "never starts" if self._last_step is None else f"stops at step {self._last_step}"
             LOGGER.warning("%s: %s; %s %s, training goes on", sink, _in_words(error), sink.noun, stops)
             with suppress(Exception):

@@ -55,6 +55,7 @@ class JsonlSink(Sink):
         self._asked = Path(path)
         self._descriptor: int | None = None
         self._size = 0
+        self._begun, self._has_own = False, True
         self.harm = ""
         """What somebody else has done to the file while it was written, such as ``was deleted``; empty: nothing."""
         if self.path.is_dir():
@@ -76,11 +77,11 @@ class JsonlSink(Sink):
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Open the file and write EXPERIMENT_START, unless a log is resumed that has one."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        if resume_step is not None and self._take_up(resume_step):
-            return
-        first_line = encode_event({"event": START, "config": config})
-        self._descriptor = self._open_new()
-        self._append(first_line)
+        if resume_step is None or not self._has_own or not self._take_up(resume_step):
+            first_line = encode_event({"event": START, "config": config})
+            self._descriptor = self._open_new()
+            self._append(first_line)
+        self._begun = True
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Write one line."""
@@ -107,11 +108,15 @@ class JsonlSink(Sink):
             os.close(descriptor)
 
     def state_dict(self) -> dict[str, Any]:
-        """The name that was asked for and the one that was free, so that a resumed run finds its own file."""
-        return {"asked": self._asked.name, "name": self.path.name}
+        """The name that was asked for and the one that was free, so that a resumed run finds its own file.
+
+        Empty before the file is there: what has the name by then is somebody else's.
+        """
+        return {"asked": self._asked.name, "name": self.path.name} if self._begun else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Find the file of the run that is resumed, if the same name was asked for."""
+        """Find the file of the run that is resumed, if the same name was asked for; it has none without a state."""
+        self._begun = self._has_own = bool(state)
         if state.get("asked") == self._asked.name:
             self.path = self.path.with_name(state["name"])
 

@@ -141,7 +141,7 @@ class PrometheusTextfile(_Exposition):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, every_steps: int = 10, run: str | None = None) -> None:
-        self.path = Path(path)
+        self.path, self._asked = Path(path).absolute(), Path(path)  # the program may go to another folder
         if self.path.suffix != ".prom":
             raise UserError(f"the node exporter reads files that end in .prom only, not {self.path.name}")
         if every_steps < 1:
@@ -151,7 +151,7 @@ class PrometheusTextfile(_Exposition):
         self._next_step = 0
 
     def __str__(self) -> str:
-        return str(self.path)
+        return str(self._asked)
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Write the file for the first time."""

@@ -51,11 +51,11 @@ class TensorBoardSink(Sink):
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         optional_module("tensorboard", "TensorBoard")
-        self.folder = Path(folder)
+        self.folder, self._asked = Path(folder).absolute(), Path(folder)  # the program may go to another folder
         self._writer: Any = None
 
     def __str__(self) -> str:
-        return f"TensorBoard in {self.folder}"
+        return f"TensorBoard in {self._asked}"
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Open an event file; a new run's configuration goes in as text."""

@@ -164,6 +164,18 @@ def test_a_worker_that_dies_in_the_backward_pass_is_in_the_log(tmp_path: Path, m
     assert (event["kind"], event["worker"]) == ("fatal", 1)
 
 
+def test_losses_of_one_step_may_have_several_shapes() -> None:
+    accelerator, model, optimizer = prepared(small_model())
+    with monitored(accelerator, model, optimizer, hardware=False, announce=False) as monitor:
+        for number, batch in enumerate(micro_batches()):
+            with accelerator.accumulate(model):
+                loss = model(**batch).loss
+                accelerator.backward(loss.reshape(1) if number % 2 else loss)
+                optimizer.step()
+                optimizer.zero_grad()
+    assert monitor.step_number == STEPS and monitor.last is not None and monitor.last["training_loss"] > 0.0
+
+
 def test_its_optimizer_may_be_given_to_the_monitor_itself(tmp_path: Path) -> None:
     accelerator, model, optimizer = prepared(small_model())
     with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False, announce=False) as monitor:

@@ -432,6 +432,16 @@ def two_networks(module: Any, batch: Tensor) -> None:
     of_generator.zero_grad()
 
 
+def two_shapes(module: Any, batch: Tensor) -> None:
+    optimizer, _ = module.optimizers()
+    optimizer.zero_grad()
+    terms = [module.generator(half).square().mean() / 2.0 for half in batch.chunk(2)]
+    for number, term in enumerate(terms):
+        module.manual_backward(term.reshape(1) if number else term)
+    optimizer.step()
+    module.losses.append(sum(term.item() for term in terms))
+
+
 def two_terms(module: Any, batch: Tensor) -> None:
     optimizer, _ = module.optimizers()
     optimizer.zero_grad()
@@ -442,7 +452,7 @@ def two_terms(module: Any, batch: Tensor) -> None:
     module.losses.append(sum(term.item() for term in terms))
 
 
-@pytest.mark.parametrize("step", [two_networks, two_terms])
+@pytest.mark.parametrize("step", [two_networks, two_terms, two_shapes])
 def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
     package: Any, tmp_path: Path, step: Callable[[Any, Tensor], None]
 ) -> None:

@@ -176,6 +176,17 @@ def test_hooks_of_parameters_are_given_back() -> None:
     assert not model.weight._backward_hooks and not model.bias._backward_hooks
 
 
+def test_a_layer_that_is_frozen_has_no_hook_and_the_others_are_compared() -> None:
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1))
+    monitor = GradientAlignment(model)
+    model[0].requires_grad_(False)
+    monitor.arm()
+    for _ in range(2):
+        model(torch.ones(2, 4)).sum().backward()
+    result = measured(monitor)
+    assert result is not None and result.values["gradient_alignment"] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize("kind", [UpdateAlignment, GradientAlignment])
 def test_a_model_without_trained_parameters_is_refused_in_words(kind: type) -> None:
     with pytest.raises(UserError, match="needs a model with parameters that are trained"):

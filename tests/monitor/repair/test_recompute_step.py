@@ -8,9 +8,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
@@ -437,3 +438,26 @@ def test_a_permanent_flip_comes_again_and_a_transient_one_does_not() -> None:
                 train(run, 1)
             found = [repair.verdict for repair in monitor.repairs if repair.policy == "RecomputeStep"]
             assert found == [verdict]
+
+
+def test_any_generator_of_numpy_will_do() -> None:
+    before = np.random.get_bit_generator()
+    np.random.set_bit_generator(np.random.PCG64(1))
+    try:
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False, policy=RecomputeStep())
+
+        def compute() -> Tensor:
+            optimizer.zero_grad()
+            loss: Tensor = model(torch.ones(2, 4) * float(np.random.random())).square().mean()  # noqa: NPY002
+            loss.backward()
+            return loss.detach()
+
+        for _ in range(5):  # the third step is computed twice; a warning would be an error
+            monitor.step(compute(), recompute=compute)
+            optimizer.step()
+        monitor.close()
+        assert monitor.repairs == []
+    finally:
+        np.random.set_bit_generator(before)

@@ -180,9 +180,45 @@ def test_a_resumed_run_finds_its_own_file_and_not_its_neighbour(tmp_path: Path) 
     assert steps_of(path) == list(range(1, 9))
     assert steps_of(tmp_path / "run-2.jsonl") == [1, 2, 3, 4]
 
+    again = JsonlSink(path)
+    again.load_state_dict(state)
+    assert again.state_dict() == state  # a checkpoint right after a resume
+
     elsewhere = JsonlSink(tmp_path / "other.jsonl")
     elsewhere.load_state_dict(state)
     assert elsewhere.path.name == "other.jsonl"
+
+
+def test_a_resumed_run_that_had_no_log_takes_up_nobodys(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, range(1, 9))
+    before = path.read_bytes()
+    for state in (JsonlSink(path).state_dict(), {}):  # of a checkpoint before the first step; of a run without a log
+        sink = JsonlSink(path)
+        sink.load_state_dict(state)
+        sink.start(CONFIG, resume_step=4)
+        sink.close()
+        assert path.read_bytes() == before and sink.path != path
+
+
+def test_a_log_that_has_stopped_is_found_again_by_the_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run.jsonl"
+    write(path, range(1, 9))
+    sinks = Sinks([JsonlSink(path)])
+    sinks.start(CONFIG, resume_step=None)
+    sinks.event(metrics(1))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "No space left on device")))
+        sinks.event(metrics(2))
+    assert sinks.active == ()
+    resumed = Sinks([JsonlSink(path)])
+    resumed.load_state_dict(sinks.state_dict())
+    resumed.start(CONFIG, resume_step=2)
+    resumed.event(metrics(3))
+    resumed.close()
+    assert (steps_of(path), steps_of(tmp_path / "run-2.jsonl")) == ([*range(1, 9)], [1, 3])
 
 
 any_event = st.one_of(

@@ -92,6 +92,16 @@ def test_a_textfile(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["job.prom"]
 
 
+def test_a_relative_path_stays_where_the_textfile_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sink = PrometheusTextfile("job.prom", every_steps=1)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    sink.start(CONFIG, resume_step=None)
+    sink.event(metrics(1))
+    assert str(sink) == "job.prom" and samples((tmp_path / "job.prom").read_text())["rmetric_step", "job"] == 1.0
+
+
 def test_the_workers_that_hang_are_gauges(tmp_path: Path) -> None:
     path = tmp_path / "job.prom"
     sink = PrometheusTextfile(path)

@@ -44,6 +44,18 @@ def test_numbers_become_curves_and_events_text(tmp_path: Path) -> None:
     assert written == {"experiment_id": "x", "seed": 1, "non_finite": ["clip"]}
 
 
+def test_a_relative_folder_stays_where_the_sink_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.chdir(tmp_path)
+    sink = TensorBoardSink("tb")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    sink.start(CONFIG, resume_step=None)
+    sink.event(metrics(1, 2.0))
+    sink.close()
+    assert str(sink) == "TensorBoard in tb" and len([*(tmp_path / "tb").iterdir()]) == 1
+
+
 def test_the_curves_are_arranged_in_charts(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     layout_pb2 = pytest.importorskip("tensorboard.plugins.custom_scalar.layout_pb2")
