@@ -22,6 +22,7 @@ from rmetric.importers.names import (
     ends_in_loss,
     is_adversarial,
     is_bonus,
+    is_of_a_policy,
     is_of_an_agent,
     is_perplexity,
     is_reduction,
@@ -35,10 +36,8 @@ from rmetric.importers.names import (
 )
 from rmetric.importers.rows import Row, as_measured, as_number, in_words, is_finite
 from rmetric.importers.step_times import is_step_rate, seconds_in, takes_seconds
-from rmetric.importers.survey import MAX_NAMES, Seen, Survey
+from rmetric.importers.survey import LEARNED, MAX_NAMES, Seen, Survey
 
-LEARNED = 0.9
-"""Share of its first value below which a loss has fallen."""
 ALIKE = 0.25
 """Part of itself by which a loss of the training, as an evaluation has it, differs from that of its last batch."""
 LEAST_TESTS = 3
@@ -64,8 +63,9 @@ class Columns:
     """Names that the log has had so far."""
     fills_gaps: bool = False
     """True if the validation loss is NaN where there was no evaluation."""
-    starts_late: bool = False
-    """True if the training loss is NaN before its first number, and not after: there was nothing to take a mean of."""
+    start_late: frozenset[str] = frozenset()
+    """Our names that are not measured before their first number: a loss that is NaN there, and not after, as there was
+    nothing to take a mean of; a gradient norm while the scale of the loss is searched."""
     _found: dict[str, dict[str, int]] = field(default_factory=dict)
     _hints: list[str] = field(default_factory=list)
     """Notes that change nothing in what is read."""
@@ -119,6 +119,8 @@ class Columns:
         Beside a training loss by name they may be what an evaluation says, where that of the training ends near it.
         """
         named = {name: ours for name in survey.seen if (ours := loss_of_data(name, fields))}
+        if "training_loss" in self._found:
+            self._found |= self._evaluated_beside(named, survey)
         trained = [name for name, ours in named.items() if ours == "training_loss"]
         by_name = [survey.seen[name].value for name in self._found.get("training_loss", ())]
         if trained and all(survey.seen[name].falls and _is_near(survey.seen[name].value, by_name) for name in trained):
@@ -129,9 +131,22 @@ class Columns:
             hint = f"if one is meant, name it with --map training_loss={trained[0]}"
             self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
 
+    def _evaluated_beside(self, named: Mapping[str, str], survey: Survey) -> dict[str, dict[str, int]]:
+        """Numbers that the rows of the training loss name after other data alone, if they begin near it and fall."""
+        begin = [survey.seen[name].first for name in self._found["training_loss"]]
+        together = {
+            name for names in survey.patterns if not names.isdisjoint(self._found["training_loss"]) for name in names
+        }
+        held_out = [name for name, ours in named.items() if ours == "validation_loss" and name in together]
+        near = [name for name in held_out if survey.seen[name].falls and _is_near(survey.seen[name].first, begin, 0.5)]
+        return {"validation_loss": dict.fromkeys(near, OF_DATA)} if near else {}
+
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
         if ours == "training_loss":
             ranks = _counted(ranks, survey)
+            if any(map(is_of_a_policy, ranks)):  # beside it that of what judges it is a part, too
+                parts = {name: COMPONENT + 1 for name in ranks if 0 <= ranks[name] < COMPONENT and is_of_an_agent(name)}
+                ranks = {**ranks, **parts}
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
@@ -222,11 +237,13 @@ class Columns:
                 "most rows, with single numbers between: not measured in those" if some else "all rows: not measured"
             )
             self.notes.append(f"validation_loss is NaN in {where}")
-        self.starts_late = any(
-            0 < seen.not_finite == seen.not_finite_at_first and 10 * seen.not_finite <= seen.count for seen in trained
-        )
-        if self.starts_late:
+        if any(_starts_late(seen) and seen.not_finite == seen.not_finite_at_first for seen in trained):
+            self.start_late |= {"training_loss"}
             self.notes.append("the training loss is NaN before its first number, and not after: not measured there")
+        norms = self._seen(survey, "grad_norm")
+        if any(map(_starts_late, norms)) and not any(seen.not_finite for seen in trained):
+            self.start_late |= {"grad_norm"}
+            self.notes.append("grad_norm is not finite before its first number, while the loss is: not measured there")
 
     def _leave_out_zero_norms(self, survey: Survey) -> None:
         """A gradient norm of 0 in all rows was not measured, where the loss falls."""
@@ -399,10 +416,15 @@ def _seconds(value: Any, name: str) -> Any:
     return value if number is None or unit is None else number * unit
 
 
-def _is_near(value: Any, others: Sequence[Any]) -> bool:
-    """Whether a value is that of one of the others, to a quarter; true if there are none."""
+def _starts_late(seen: Seen) -> bool:
+    """Whether values are not finite in some of the first rows, a tenth of all at most."""
+    return 0 < 10 * seen.not_finite_at_first <= seen.count
+
+
+def _is_near(value: Any, others: Sequence[Any], apart: float = ALIKE) -> bool:
+    """Whether a value is that of one of the others, but for a part of the larger one; true if there are none."""
     numbers = [other for other in others if isinstance(other, int | float)]
-    return not others or any(math.isclose(value, number, rel_tol=ALIKE) for number in numbers)
+    return not others or any(math.isclose(value, number, rel_tol=apart) for number in numbers)
 
 
 def _is_of_a_part(name: str, survey: Survey) -> bool:

@@ -26,7 +26,7 @@ WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
 """Words of a loss that others are parts of."""
 ADVERSARIAL_WORDS = _words("g d gen dis disc generator discriminator adv adversarial gan")
 """Words of losses of networks that play against each other: one is the other's gain, and their sum tells nothing."""
-_OF_AGENTS = _words("policy value surrogate pg pi vf actor critic")
+_OF_POLICIES, _OF_CRITICS = _words("policy surrogate pg pi actor"), _words("value vf critic")
 _USUAL = (
     VALIDATION_WORDS
     | TRAINING_WORDS
@@ -79,7 +79,7 @@ _OTHER_NORM, _CLIPPED_NORM = 30, 60
 MAGNITUDE = re.compile(r"(?<!\S)(\|{1,2}|‖)(?:g|grad|∇)\1$")
 """A gradient norm, in the end of a text."""
 
-STEP_WORDS = _words("step steps iter iters iteration iterations it update updates up timestep timesteps nupdates")
+STEP_WORDS = _words("step steps iter iters itr iteration iterations it update updates up timestep timesteps nupdates")
 _OF_STEPS = _words(
     "completed finished done train training learning learner global current cur "
     "optimizer opt gradient grad progress n i total num env"
@@ -201,9 +201,14 @@ def is_bonus(name: str) -> bool:
     return "entropy" in words and "cross" not in words
 
 
+def is_of_a_policy(name: str) -> bool:
+    """Whether a loss is named after a policy."""
+    return not _OF_POLICIES.isdisjoint(plain(name).split("_"))
+
+
 def is_of_an_agent(name: str) -> bool:
     """Whether a loss is named after a policy or what judges it."""
-    return not _OF_AGENTS.isdisjoint(plain(name).split("_"))
+    return is_of_a_policy(name) or not _OF_CRITICS.isdisjoint(plain(name).split("_"))
 
 
 def is_whole(name: str) -> bool:

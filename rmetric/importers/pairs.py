@@ -141,7 +141,8 @@ _TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "
 """``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
-BARS = re.compile(r"[|│┃]")
+VERTICALS = "|¦│┃║┆┇┊┋╎╏｜"
+BARS = re.compile(f"[{VERTICALS}]")
 """What stands between the cells of a table."""
 _CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
 LARGEST_LINE_NUMBER = 10**9
@@ -326,7 +327,7 @@ def without_escapes(line: str) -> str:
 
 def two_cells(line: str) -> str:
     """A line; a row of a name and a value in cells of their own as a pair."""
-    if not line.lstrip().startswith(("|", "│", "┃")):
+    if not line.lstrip().startswith(tuple(VERTICALS)):
         return line
     before, *cells, after = map(str.strip, BARS.split(line.strip()))
     if before or after or len(cells) != 2 or len(cells[0]) > MAX_NAME or not any(map(str.isalpha, cells[0])):

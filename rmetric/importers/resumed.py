@@ -83,12 +83,12 @@ class _Watch:
         if now.evaluates_unsaid(self._trained):
             return self._pass_on(row)
         self._trained = now
-        self._epoch = epoch if epoch is not None else before
         next_epoch = is_next_epoch(self._columns, epoch, before, self._last, self._spacing, now.total)
         if next_epoch or self._last is None or count >= self._last:
             if self._last is not None and count > self._last:
                 self._spacing = count - self._last
             self._last = count if next_epoch or self._last is None else max(count, self._last)
+            self._epoch = epoch if epoch is not None else before
             return self._pass_on(row)
         if self._again and count <= self._again[-1]:  # back once more: what is held was aborted
             passed = self._pass_on()
@@ -99,7 +99,7 @@ class _Watch:
         self._hold(row)
         if len(self._again) < CONFIRMED:
             return []
-        self.held[0].resumes, self._last = True, count
+        self.held[0].resumes, self._last, self._epoch = True, count, epoch
         return self._pass_on()
 
     def _hold(self, row: Row) -> list[Row]:

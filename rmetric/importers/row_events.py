@@ -45,6 +45,7 @@ class RowEvents:
     def _begin(self) -> None:
         self._zeros, self._trained, self._was_nan = ZeroLosses(), False, False
         self._is_first = True
+        self._started: set[str] = set()
         self._loss: Any = None
         self._rate: NumberedEvent | None = None
         """The first row of the run, while it is the only one and states no more than a learning rate."""
@@ -57,14 +58,20 @@ class RowEvents:
             event: Event = self._columns.values(row.values)
             if row.is_nan:
                 event["training_loss"] = math.nan
-            elif self._columns.starts_late and not self._trained and not is_finite(event.get("training_loss")):
-                del event["training_loss"]
+            self._leave_out_what_starts_late(event)
             if event:
                 yield from self._next(row, event)
         yield from self._aside.taken()
         if self._empty.are_told:
             yield self._line, note(f"the last {self._empty.lasting} rows have no training loss")
         yield from self._zeros.notes(self._line)
+
+    def _leave_out_what_starts_late(self, event: Event) -> None:
+        for ours in (self._columns.start_late & event.keys()) - self._started:
+            if is_finite(event[ours]):
+                self._started.add(ours)
+            else:
+                del event[ours]
 
     def _next(self, row: Row, event: Event) -> Iterator[NumberedEvent]:
         """Events of a row that says something."""

@@ -75,6 +75,8 @@ class StepClock:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._before: dict[int | float, int | float] = {}
+        """Steps before each epoch of the run so far: one that is resumed goes on from them."""
         self.restart()
 
     def restart(self) -> None:
@@ -187,11 +189,14 @@ class StepClock:
         """Take up a count."""
         if self._last is None:
             self._first = count
+            self._offset = self._before.get(epoch, self._offset) if epoch is not None else self._offset
         elif count > self._last:
             self._spacing = count - self._last
         self._last = count
         self._epoch = epoch if epoch is not None else self._epoch
         self._step = self._offset + count
+        if epoch is not None and _are_whole(epoch):
+            self._before.setdefault(epoch, self._offset)
 
     def _count_row(self, epoch: int | float | None, trains: bool) -> None:
         """Count a row of the training, and one of an evaluation that follows another one of an epoch before."""

@@ -16,6 +16,8 @@ FIRST_ROWS = 32
 """Rows that state the same names, of which the values are remembered."""
 MAX_NAMES = 4096
 """Names that are remembered."""
+LEARNED = 0.9
+"""Share of its first value below which a loss has fallen."""
 ROUNDED = 1000
 """A counter that stands still at multiples of it in most rows is rounded."""
 
@@ -72,10 +74,10 @@ class Seen:
 
     @property
     def falls(self) -> bool:
-        """Whether the values are no counts, and the last finite ones are smaller than the first."""
+        """Whether the values are no counts, and the last or the lowest ones are smaller than the first."""
         if self.count <= 2 or not isinstance(self.first, float):
             return False
-        return self.value < self.first or (self.lowest < self.first and not is_finite(self.value))
+        return self.value < self.first or self.lowest < min(LEARNED * self.first, self.first)
 
     @property
     def goes_back(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from rmetric.importers.base import FieldMap
 from rmetric.importers.csv_cells import reader_of, with_lists
 from rmetric.importers.names import LINE_NUMBER, TOTAL, means_loss, names_counter
-from rmetric.importers.pairs import BARS
+from rmetric.importers.pairs import BARS, VERTICALS
 from rmetric.importers.steps import with_total
 
 LONGEST_HEADER = 2_000
@@ -124,7 +124,7 @@ class TextTable:
 
 def _cells(line: str, between: re.Pattern[str]) -> list[str]:
     if between is BARS:
-        return [cell.strip() for cell in BARS.split(line.strip().strip("|│┃"))]
+        return [cell.strip() for cell in BARS.split(line.strip().strip(VERTICALS))]
     return between.split(line.strip())
 
 

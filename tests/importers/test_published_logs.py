@@ -689,6 +689,31 @@ def data_under_a_name() -> Iterator[str]:
         yield json.dumps({"name": "validation", "epoch": step, "average loss": loss(step) + 0.1})
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def a_table_with_a_double_edge() -> Iterator[str]:
+    yield from (
+        "╔═══════╤════════════╤════════════╗",
+        "║ Epoch │ Train Loss │  Val Loss  ║",
+        "╠═══════╪════════════╪════════════╣",
+    )
+    yield from (f"║ {step:2d}/60 │    {loss(step):.4f}  │    {loss(step) + 0.1:.4f}  ║" for step in STEPS)
+    yield "╚═══════╧════════════╧════════════╝"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="validation_loss is taken from 'val'"))
+def the_data_alone_beside_the_loss() -> Iterator[str]:
+    return (
+        f"Epoch {step:02d} ┃ 100% ┃ loss {loss(step)} ┃ val {loss(step) + 0.1} ┃ acc 10.2% ┃ 10.6s" for step in STEPS
+    )
+
+
+@layout(Seen(STEPS, LOSSES, file="run.jsonl", note="training_loss is the sum of 'loss/policy_avg', 'loss/value_avg'"))
+def a_policy_and_its_value() -> Iterator[str]:
+    for step in STEPS:
+        parts = {"loss/policy_avg": apart(step), "loss/value_avg": loss(step) - apart(step)}
+        yield json.dumps({"episode": step, **parts, "objective/rlhf_reward": step / 10})
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
@@ -1020,6 +1045,19 @@ def test_a_rate_among_values_before_their_names_is_the_learning_rate(tmp_path: P
 def test_a_number_named_after_its_data_may_end_in_nan(tmp_path: Path) -> None:
     (run,) = read((f"{step}:\tlearn: {loss(step) if step < 20 else math.nan}" for step in STEPS), tmp_path)
     assert not np.isfinite(run.run.observations["training_loss"][-1])
+
+
+def test_a_number_named_after_its_data_that_leaps_is_one(tmp_path: Path) -> None:
+    (run,) = read((f"{step}:\tlearn: {loss(step) if step < 20 else 9.5}" for step in STEPS), tmp_path)
+    assert run.run.observations["training_loss"][-1] == 9.5
+
+
+def test_a_gradient_norm_while_the_scale_of_the_loss_is_searched_is_not_measured(tmp_path: Path) -> None:
+    norms = {1: "nan", 2: "inf", 25: "nan"}
+    lines = (f"{{'loss': {loss(step)}, 'grad_norm': {norms.get(step, 1.5)}, 'epoch': {step / 9}}}" for step in STEPS)
+    (run,) = read(lines, tmp_path)
+    norm = run.run.observations["grad_norm"]
+    assert np.isnan(norm[:2]).all() and np.flatnonzero(np.isinf(norm)).tolist() == [24]
 
 
 def test_a_number_named_after_its_data_that_rises_is_no_loss(tmp_path: Path) -> None:

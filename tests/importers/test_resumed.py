@@ -59,6 +59,19 @@ def test_reports_that_share_a_step_are_no_starts(steps: list[int], tmp_path: Pat
     assert steps_of(tmp_path, rows) == [sorted({*steps})]
 
 
+@pytest.mark.parametrize("steps", [1, 500])
+def test_a_step_that_goes_back_with_its_epoch_is_a_resumption(tmp_path: Path, steps: int) -> None:
+    order = [*range(steps, 180 * steps, steps), *range(150 * steps, 300 * steps, steps)]
+    rows = [{"step": step, "loss": 2.0, "epoch": step / 500} for step in order]
+    assert [len(found) for found in steps_of(tmp_path, rows)] == [179, 150]
+
+
+def test_batches_of_a_resumed_epoch_are_counted_on_from_the_epochs_before(tmp_path: Path) -> None:
+    places = [*((epoch, batch) for epoch in range(9) for batch in range(10)), *((7, batch) for batch in range(5, 10))]
+    rows = [{"epoch": epoch, "batch": batch, "loss": 2.0} for epoch, batch in places]
+    assert [found[0] for found in steps_of(tmp_path, rows)] == [0, 75]
+
+
 def test_batches_that_begin_anew_with_an_epoch_are_one_run(tmp_path: Path) -> None:
     rows = [{"epoch": epoch, "batch": batch, "loss": 2.0} for epoch in range(3) for batch in range(10)]
     assert [len(steps) for steps in steps_of(tmp_path, rows)] == [30]
