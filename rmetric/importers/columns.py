@@ -145,8 +145,8 @@ class Columns:
         if ours == "training_loss":
             ranks = _counted(ranks, survey)
             if any(map(is_of_a_policy, ranks)):  # beside it that of what judges it is a part, too
-                parts = {name: COMPONENT + 1 for name in ranks if 0 <= ranks[name] < COMPONENT and is_of_an_agent(name)}
-                ranks = {**ranks, **parts}
+                is_part = {name: 0 <= ranks[name] < COMPONENT and is_of_an_agent(name) for name in ranks}
+                ranks = {name: COMPONENT + 1 if is_part[name] else rank for name, rank in ranks.items()}
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)

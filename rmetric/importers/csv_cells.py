@@ -107,25 +107,24 @@ class Counters:
 class LastDecimals:
     """Characters after the decimal point in the last column, which tell a number that was cut off from a short one.
 
-    Most tables without a last line end are whole. A last number counts as cut off only where all numbers before it have
-    equally many of these characters, and it has fewer by :data:`FEWER_DECIMALS`.
+    Most tables without a last line end are whole. A last number counts as cut off only where it has fewer of these
+    characters than all numbers before it, by :data:`FEWER_DECIMALS`.
     """
 
     def __init__(self) -> None:
         self._numbers = 0
-        self._fewest, self._most = MAX_LINE_BYTES, 0
+        self._fewest = MAX_LINE_BYTES
 
     def add(self, cell: str) -> None:
         """The last cell of another row. Cells that do not end in a digit, such as ``nan``, say nothing."""
         if cell[-1:].isdecimal():
-            count = _decimals(cell)
             self._numbers += 1
-            self._fewest, self._most = min(self._fewest, count), max(self._most, count)
+            self._fewest = min(self._fewest, _decimals(cell))
 
     def are_cut(self, cell: str) -> bool:
         """Whether the last cell of a line without an end is the begin of a number."""
-        is_constant = self._numbers >= JUDGED_NUMBERS and self._fewest == self._most
-        return is_constant and cell.rstrip(".,")[-1:].isdecimal() and _decimals(cell) <= self._fewest - FEWER_DECIMALS
+        is_number = self._numbers >= JUDGED_NUMBERS and cell.rstrip(".,")[-1:].isdecimal()
+        return is_number and _decimals(cell) <= self._fewest - FEWER_DECIMALS
 
 
 def _decimals(cell: str) -> int:

@@ -124,6 +124,12 @@ def test_damaged_rows_are_reported_with_their_line_and_the_rest_is_used(tmp_path
     ]
 
 
+def test_the_begin_of_a_number_among_longer_ones_of_any_length_is_cut_off(tmp_path: Path) -> None:
+    rows = "".join(f"{step},{3 / step + 1 / 7!r}\n" for step in range(1, 21))
+    events, damage = read(tmp_path, f"step,loss\n{rows}21,0.2".encode())
+    assert len(events) == 20 and damage == [(22, "cut off; skipped")]
+
+
 @pytest.mark.parametrize(("delimiter", "last"), [(",", "1"), (",", "1.78"), (",", "-0."), (";", "1,7")])
 def test_a_number_that_was_cut_off_is_reported_and_left_out(tmp_path: Path, delimiter: str, last: str) -> None:
     mark = "," if delimiter == ";" else "."
