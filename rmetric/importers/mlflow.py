@@ -6,9 +6,10 @@ import heapq
 import math
 import sqlite3
 import sys
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from itertools import groupby
+from itertools import count, groupby, pairwise, zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -19,7 +20,7 @@ from rmetric.importers.names import meanings
 from rmetric.importers.rows import Row
 from rmetric.importers.streams import LONGEST_NAME
 from rmetric.importers.tables import Rows, imported, run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines, passed_over
 
 SQLITE = b"SQLite format 3\0"
 MOST_METRICS = 64
@@ -67,34 +68,70 @@ def _of_run_folder(place: Path, mapping: Mapping[str, str], on_damage: OnDamage)
 
 
 def _reader(files: Mapping[str, Path]) -> Rows:
-    return lambda on_damage: _rows(_values(files, on_damage))
+    seams = _seams(map(_times_of_steps, files.values()))
+    return lambda on_damage: _rows(_values(files, seams, on_damage))
 
 
 def _run_reader(base: sqlite3.Connection, run: str) -> Rows:
     return lambda on_damage: _rows(_of_run(base, run))
 
 
-Value = tuple[Any, str, int, Any]
-"""Step, name of the metric, line, value."""
+Value = tuple[tuple[int, Any], str, int, Any]
+"""How often the run has been resumed, and the step; name of the metric, line, value."""
 
 
-def _values(files: Mapping[str, Path], on_damage: OnDamage) -> Iterator[Value]:
-    return heapq.merge(*(_of_file(name, file, on_damage) for name, file in files.items()), key=lambda value: value[0])
+def _values(files: Mapping[str, Path], seams: Sequence[int], on_damage: OnDamage) -> Iterator[Value]:
+    of_files = (_of_file(name, file, seams, on_damage) for name, file in files.items())
+    return heapq.merge(*of_files, key=lambda value: value[0])
 
 
-def _of_file(name: str, file: Path, on_damage: OnDamage) -> Iterator[Value]:
-    """Lines ``timestamp value step``; two older layouts have no step, a newer one has more fields."""
+def _of_file(name: str, file: Path, seams: Sequence[int], on_damage: OnDamage) -> Iterator[Value]:
+    for number, time, step, value in _lines(file, name, on_damage):
+        yield (bisect_right(seams, time), step), name, number, value
+
+
+def _lines(file: Path, name: str, on_damage: OnDamage) -> Iterator[tuple[int, int, int, float]]:
+    """Numbered lines ``timestamp value step``; two older layouts have no step, a newer one has more fields."""
     for number, line in numbered_lines(file, on_damage):
         words = line.decode(errors="replace").split()
         try:
-            yield (int(words[2]) if len(words) > 2 else number - 1), name, number, float(words[1])
+            yield number, int(words[0]), int(words[2]) if len(words) > 2 else number - 1, float(words[1])
         except (ValueError, IndexError):
             on_damage(number, f"{name}: no line 'timestamp value step'; skipped")
 
 
+def _times_of_steps(file: Path) -> Iterator[tuple[int, int]]:
+    return ((time, step) for _, time, step, _ in _lines(file, "", passed_over))
+
+
+def _seams(metrics: Iterable[Iterable[tuple[int, int]]]) -> list[int]:
+    """The times at which a run was resumed from an earlier step, each that of the first metric that went back.
+
+    Parameters
+    ----------
+    metrics
+        Of each metric, times and steps in the order in which they were logged.
+    """
+    return [min(times) for times in zip_longest(*map(_seams_of, metrics), fillvalue=sys.maxsize)]
+
+
+def _seams_of(times_of_steps: Iterable[tuple[int, int]]) -> list[int]:
+    """The times at which the steps of a metric go back, and are behind in the next line, too."""
+    seams, latest, went_back_at = [], -math.inf, None
+    for time, step in times_of_steps:
+        if step >= latest:
+            latest, went_back_at = step, None
+        elif went_back_at is None:
+            went_back_at = time
+        else:
+            seams.append(went_back_at)
+            latest, went_back_at = step, None
+    return seams
+
+
 def _rows(values: Iterator[Value]) -> Iterator[Row]:
     """Values of one step as a row."""
-    for step, same in groupby(values, key=lambda value: value[0]):
+    for (_, step), same in groupby(values, key=lambda value: value[0]):
         row = Row(1, {"step": step})
         for _, name, line, value in same:
             row.line = line
@@ -124,11 +161,19 @@ def _is_store(base: sqlite3.Connection) -> bool:
 
 
 def _of_run(base: sqlite3.Connection, run: str) -> Iterator[Value]:
-    rows = base.execute(
-        "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? ORDER BY step, timestamp", (run,)
+    times = base.execute(
+        "SELECT key, timestamp, step FROM metrics WHERE run_uuid = ? ORDER BY key, timestamp, step", (run,)
     )
-    for number, (step, key, value, is_nan) in enumerate(rows, start=1):
-        yield step, str(key), number, math.nan if is_nan else _finite(value)
+    seams = _seams([(time, step) for _, time, step in rows] for _, rows in groupby(times, key=lambda row: row[0]))
+    numbers = count(1)
+    for resumed, (begin, end) in enumerate(pairwise([-sys.maxsize, *seams, sys.maxsize])):
+        rows = base.execute(
+            "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? AND timestamp >= ? AND timestamp < ? "
+            "ORDER BY step, timestamp",
+            (run, begin, end),
+        )
+        for step, key, value, is_nan in rows:
+            yield (resumed, step), str(key), next(numbers), math.nan if is_nan else _finite(value)
 
 
 def _finite(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -79,6 +80,46 @@ def test_a_folder_can_be_a_log(name: str, tmp_path: Path) -> None:
     assert collect_logs([folder]) == ([folder], "")
     assert collect_logs([tmp_path]) == ([tmp_path], "")
     assert len(rmetric.read_run(folder).observations) == 40
+
+
+RESUMED = [*range(10, 310, 10), *range(210, 410, 10)]
+"""Steps of a run that was resumed from step 200."""
+
+
+def _judge_resumed(log: Path) -> None:
+    first, second = rmetric.read_runs(log)
+    for run, steps in ((first, RESUMED[:30]), (second, RESUMED[30:])):
+        assert run.observations.step.tolist() == steps
+        assert run.observations["training_loss"].tolist() == [2.0 - step / 1000 for step in steps]
+        assert run.observations["grad_norm"].tolist() == [1.0 + step / 1000 for step in steps]
+    assert first.evaluations()[0].tolist() == [100, 200, 300] and second.evaluations()[0].tolist() == [300, 400]
+
+
+def _metrics_of_resumed() -> Iterator[tuple[str, int, float, int]]:
+    """Name, time, value and step."""
+    for time, step in enumerate(RESUMED, start=1_700_000_000_000):
+        yield "loss", time, 2.0 - step / 1000, step
+        yield "grad_norm", time, 1.0 + step / 1000, step
+        if step % 100 == 0:
+            yield "val_loss", time, 2.1 - step / 1000, step
+
+
+def test_a_run_of_mlflow_that_was_resumed_falls_into_two(tmp_path: Path) -> None:
+    (tmp_path / "metrics").mkdir()
+    (tmp_path / "meta.yaml").touch()
+    for name, time, value, step in _metrics_of_resumed():
+        with (tmp_path / "metrics" / name).open("a") as file:
+            file.write(f"{time} {value!r} {step}\n")
+    _judge_resumed(tmp_path)
+
+
+def test_a_run_in_a_data_base_of_mlflow_that_was_resumed_falls_into_two(tmp_path: Path) -> None:
+    log = written("mlflow_database", tmp_path)
+    with closing(sqlite3.connect(log)) as base, base:
+        base.execute("DELETE FROM metrics")
+        for name, time, value, step in _metrics_of_resumed():
+            base.execute("INSERT INTO metrics VALUES (?, ?, ?, 'id-two', ?, 0)", (name, value, time, step))
+    _judge_resumed(log)
 
 
 def test_a_folder_of_offline_runs_is_a_log(tmp_path: Path) -> None:
