@@ -136,6 +136,8 @@ def _advice(events: Sequence[Event]) -> Advice:
 
 def _severity(event: Event) -> Severity:
     over = event.over and event.lasts_to is None
+    if over and event.kind == "NOT_FINITE" and event.measurement == "grad_norm" and event.alerts == 1:
+        return "note"  # in half precision such a step is left out, and the loss scaled anew
     if event.kind in BROKEN or event.exploded:
         return "warning" if over else "error"
     return "note" if over else "warning"

@@ -112,6 +112,14 @@ def test_one_record_that_is_over_has_passed_however_near_the_end(after: int, sev
     assert (finding.name, finding.until, finding.severity) == ("NOT_FINITE", 399 - after, severity)
 
 
+@pytest.mark.parametrize(("lasts", "severity"), [(1, "note"), (2, "warning")])
+def test_a_gradient_that_is_not_finite_once_is_a_step_that_half_precision_leaves_out(lasts: int, severity: str) -> None:
+    norm = norms()
+    norm[200 : 200 + lasts] = np.inf
+    (finding,) = diagnose(run_of(losses(), norm)).findings
+    assert (finding.name, finding.severity) == ("NOT_FINITE", severity)
+
+
 def test_what_was_not_measured_since_has_not_passed() -> None:
     norm = np.where(np.arange(355) % 10, np.nan, norms()[:355])
     norm[350] = np.inf
