@@ -201,8 +201,9 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
         if "\\ud" in text.casefold():  # half a character, as of a text that was cut
             event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        is_text = not text.startswith("{") and '":' not in text and not text.rstrip().endswith("}") and "\0" not in text
-        on_damage(number, PLAIN_TEXT if is_text else "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF)
+        is_piece = text.startswith("{") or '":' in text or text.rstrip().endswith("}") or "\0" in text
+        as_piece = "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF
+        on_damage(number, as_piece if is_piece else PLAIN_TEXT)
         return _UNUSABLE
     if isinstance(event, dict):
         named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,8 +38,9 @@ from rmetric.importers.rows import Row, as_measured, as_number, in_words, is_fin
 from rmetric.importers.step_times import is_step_rate, seconds_in, takes_seconds
 from rmetric.importers.survey import LEARNED, MAX_NAMES, Seen, Survey
 
-ALIKE = 0.25
-"""Part of itself by which a loss of the training, as an evaluation has it, differs from that of its last batch."""
+ALIKE, ALIKE_AT_FIRST = 0.25, 0.5
+"""Part of itself by which the last loss of the training, as an evaluation has it, differs from that of a batch, and by
+which the first one of other data does."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 _KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
@@ -85,12 +86,15 @@ class Columns:
                 if ours != "step_time_s" or rank < 0 or not survey.seen[name].is_clock:
                     columns._found.setdefault(ours, {})[name] = rank
         columns._leave_out_perplexities_of_evaluations()
-        if not {*LOSSES} <= columns._found.keys():
+        if "training_loss" not in columns._found:
             columns._find_losses_of_data(survey, fields)
+        elif "validation_loss" not in columns._found:
+            columns._find_evaluations_of_data(survey, fields)
         # The training loss first: rate and norm are those of the one that is read.
         for ours in sorted(columns._found.keys() - {"step"}, key=lambda ours: (ours != "training_loss", ours)):
             columns._choose(ours, columns._found[ours], survey)
         columns._choose_gaps(survey)
+        columns._choose_late_starts(survey)
         columns._leave_out_zero_norms(survey)
         unknown = [name for name in survey.seen if not names_epoch(name) and not any(meanings(name, fields))]
         is_lacking = "training_loss" not in columns._found and "training_loss" not in fields.explicit
@@ -114,39 +118,37 @@ class Columns:
             self._found.pop("training_loss", None)
 
     def _find_losses_of_data(self, survey: Survey, fields: FieldMap) -> None:
-        """Numbers named after their data alone are losses where that of the training falls; else they may be scores.
-
-        Beside a training loss by name they may be what an evaluation says, where that of the training ends near it.
-        """
+        """Numbers named after their data alone are losses where that of the training falls; else they may be scores."""
         named = {name: ours for name in survey.seen if (ours := loss_of_data(name, fields))}
-        if "training_loss" in self._found:
-            self._found |= self._evaluated_beside(named, survey)
         trained = [name for name, ours in named.items() if ours == "training_loss"]
-        by_name = [survey.seen[name].value for name in self._found.get("training_loss", ())]
-        if trained and all(survey.seen[name].falls and _is_near(survey.seen[name].value, by_name) for name in trained):
+        if trained and all(survey.seen[name].falls for name in trained):
             for name, ours in named.items():
-                if ours == "validation_loss" or not by_name:
-                    self._found.setdefault(ours, {})[name] = OF_DATA
-        elif trained and not by_name:
+                self._found.setdefault(ours, {})[name] = OF_DATA
+        elif trained:
             hint = f"if one is meant, name it with --map training_loss={trained[0]}"
             self.notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
 
-    def _evaluated_beside(self, named: Mapping[str, str], survey: Survey) -> dict[str, dict[str, int]]:
-        """Numbers that the rows of the training loss name after other data alone, if they begin near it and fall."""
-        begin = [survey.seen[name].first for name in self._found["training_loss"]]
-        together = {
-            name for names in survey.patterns if not names.isdisjoint(self._found["training_loss"]) for name in names
-        }
-        held_out = [name for name, ours in named.items() if ours == "validation_loss" and name in together]
-        near = [name for name in held_out if survey.seen[name].falls and _is_near(survey.seen[name].first, begin, 0.5)]
-        return {"validation_loss": dict.fromkeys(near, OF_DATA)} if near else {}
+    def _find_evaluations_of_data(self, survey: Survey, fields: FieldMap) -> None:
+        """Beside a training loss by name, numbers named after other data alone are what an evaluation says of it.
+
+        Those that fall and begin near it in its own rows, or all, where such a number of the training ends near it.
+        """
+        named = {name: ours for name in survey.seen if (ours := loss_of_data(name, fields))}
+        trained, held_out = ([name for name in named if named[name] == ours] for ours in LOSSES)
+        seen, losses = survey.seen, [survey.seen[name] for name in self._found["training_loss"]]
+        ends, begins = [loss.value for loss in losses], [loss.first for loss in losses]
+        if not trained or not all(seen[name].falls and _is_near(seen[name].value, ends, ALIKE) for name in trained):
+            rows = [names for names in survey.patterns if not names.isdisjoint(self._found["training_loss"])]
+            beside = [name for name in held_out if any(name in names for names in rows)]
+            held_out = [
+                name for name in beside if seen[name].falls and _is_near(seen[name].first, begins, ALIKE_AT_FIRST)
+            ]
+        if held_out:
+            self._found["validation_loss"] = dict.fromkeys(held_out, OF_DATA)
 
     def _choose(self, ours: str, ranks: Mapping[str, int], survey: Survey) -> None:
         if ours == "training_loss":
-            ranks = _counted(ranks, survey)
-            if any(map(is_of_a_policy, ranks)):  # beside it that of what judges it is a part, too
-                is_part = {name: 0 <= ranks[name] < COMPONENT and is_of_an_agent(name) for name in ranks}
-                ranks = {name: COMPONENT + 1 if is_part[name] else rank for name, rank in ranks.items()}
+            ranks = _with_critics_as_parts(_counted(ranks, survey))
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks, survey)
         most = max(survey.seen[name].count for name in ranks)
@@ -220,8 +222,7 @@ class Columns:
     def _choose_gaps(self, survey: Survey) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
 
-        Two numbers in a row, and NaN from then on, are an evaluation that broke. In the first rows alone, a tenth at
-        most, it stands for no training, as while an agent gathers its first experience.
+        Two numbers in a row, and NaN from then on, are an evaluation that broke.
         """
         trained, evaluated = ([survey.seen[name] for name in self.fields.get(ours, ())] for ours in LOSSES)
         rows = max((seen.count for seen in trained), default=0)
@@ -237,6 +238,13 @@ class Columns:
                 "most rows, with single numbers between: not measured in those" if some else "all rows: not measured"
             )
             self.notes.append(f"validation_loss is NaN in {where}")
+
+    def _choose_late_starts(self, survey: Survey) -> None:
+        """Whether NaN in the first rows stands for no training, as while an agent gathers its first experience.
+
+        And a gradient norm that is not finite there for one that half precision has thrown away.
+        """
+        trained = [survey.seen[name] for name in self.fields.get("training_loss", ())]
         if any(_starts_late(seen) and seen.not_finite == seen.not_finite_at_first for seen in trained):
             self.start_late |= {"training_loss"}
             self.notes.append("the training loss is NaN before its first number, and not after: not measured there")
@@ -421,10 +429,9 @@ def _starts_late(seen: Seen) -> bool:
     return 0 < 10 * seen.not_finite_at_first <= seen.count
 
 
-def _is_near(value: Any, others: Sequence[Any], apart: float = ALIKE) -> bool:
-    """Whether a value is that of one of the others, but for a part of the larger one; true if there are none."""
-    numbers = [other for other in others if isinstance(other, int | float)]
-    return not others or any(math.isclose(value, number, rel_tol=apart) for number in numbers)
+def _is_near(value: float, others: Iterable[Any], apart: float) -> bool:
+    """Whether a value is that of one of the others, but for a part of the larger one."""
+    return any(isinstance(other, int | float) and math.isclose(value, other, rel_tol=apart) for other in others)
 
 
 def _is_of_a_part(name: str, survey: Survey) -> bool:
@@ -447,6 +454,14 @@ def _counted(ranks: Mapping[str, int], survey: Survey) -> Mapping[str, int]:
         for name in names
     }
     return {name: rank for name, rank in ranks.items() if name in beside or rank < 0} or ranks
+
+
+def _with_critics_as_parts(ranks: Mapping[str, int]) -> Mapping[str, int]:
+    """Beside the loss of a policy that of what judges it is a part, too, whatever its name."""
+    if not any(map(is_of_a_policy, ranks)):
+        return ranks
+    is_part = {name: 0 <= ranks[name] < COMPONENT and is_of_an_agent(name) for name in ranks}
+    return {name: COMPONENT + 1 if is_part[name] else rank for name, rank in ranks.items()}
 
 
 def _of_the_best_kind(ranks: Mapping[str, int]) -> Mapping[str, int]:

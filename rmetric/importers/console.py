@@ -188,9 +188,9 @@ class Patterns:
             elif lost := self._lost(line):
                 waiting.add(Row(line.number, stated.epoch | lost))
             elif repeats:
-                counts = {name: value for name, value in found.items() if name in self._steps}
-                waiting.take_rate({name: value for name, value in found.items() if name in self._changing}, counts)
                 self._hear(found, stated)
+                if not self._changing.isdisjoint(found):
+                    waiting.take_rate(stated.rate, {name: found[name] for name in self._steps & found.keys()})
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
                     waiting.add(Row(line.number, self._rewards(found)))
             if self._announcement is not None and "training_loss" not in meant:
@@ -278,10 +278,10 @@ class Patterns:
         """The lines; a whole number that is named after its data alone (``train: 1457``) tells how much there is."""
         for line in console_lines(path, on_damage, self._fields, has_decimal_commas):
             for one in (line, *line.pieces):
-                is_size = {
-                    name: type(one.found[name]) is int and loss_of_data(name, self._fields) for name in one.found
-                }
-                one.found = {name: value for name, value in one.found.items() if not is_size[name]}
+                whole = [name for name, value in one.found.items() if type(value) is int]
+                for name in whole:
+                    if loss_of_data(name, self._fields):
+                        del one.found[name]
             yield line
 
     @cached_property

@@ -39,7 +39,7 @@ _WORKER = re.compile(
     |\[\d{{1,5}}(?:,[^\]]{{1,40}})?\]<\w+>:?
     |\[pod/[^\]]{{1,80}}\]
     |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
-    |(?P<share>{_SHARE})
+    |{_SHARE}
     |(?P<bare>\d{{1,5}}):\s)""",
     re.VERBOSE | re.IGNORECASE,
 )

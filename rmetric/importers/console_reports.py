@@ -9,6 +9,7 @@ from typing import Any
 from rmetric.importers.rows import Row, epoch_of
 
 MOST_WAITING = 64
+"""Reports that wait for one with a counter."""
 
 
 @dataclass

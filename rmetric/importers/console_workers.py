@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-_BY_TURNS = ("rank=", *(f"({digit}" for digit in range(10)))
+_RANK = "rank="
+_BY_TURNS = (_RANK, *(f"({digit}" for digit in range(10)))
 """Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 
 
@@ -28,8 +29,12 @@ class Workers:
 
     def are_several(self, is_counted: bool) -> bool:
         """Whether they are several processes; ``is_counted``: the lines state a counter."""
+        if len(self.lines) < 2:
+            return False
+        take_turns = self.first.startswith(_BY_TURNS)
+        if not take_turns and not self.first[0].isdigit():
+            return True
         comes_again = 2 * len(self.lines) <= self.lines.total()
-        by_turns = not self.first.startswith(_BY_TURNS) or 2 * self.turns > self.lines.total()
-        are_ranks = self.first[:5] != "rank=" or {*self.lines} == {f"rank={n}" for n in range(len(self.lines))}
-        is_sure = not self.first[0].isdigit() and not self.first.startswith(_BY_TURNS)
-        return len(self.lines) > 1 and (is_sure or (is_counted and comes_again and by_turns and are_ranks))
+        in_turn = not take_turns or 2 * self.turns > self.lines.total()
+        are_ranks = not self.first.startswith(_RANK) or {*self.lines} == {f"{_RANK}{n}" for n in range(len(self.lines))}
+        return is_counted and comes_again and in_turn and are_ranks

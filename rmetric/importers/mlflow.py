@@ -73,7 +73,11 @@ def _reader(files: Mapping[str, Path]) -> Rows:
 
 
 def _run_reader(base: sqlite3.Connection, run: str) -> Rows:
-    return lambda on_damage: _rows(_of_run(base, run))
+    times = base.execute(
+        "SELECT key, timestamp, step FROM metrics WHERE run_uuid = ? ORDER BY key, timestamp, step", (run,)
+    )
+    seams = _seams([(time, step) for _, time, step in rows] for _, rows in groupby(times, key=lambda row: row[0]))
+    return lambda on_damage: _rows(_of_run(base, run, seams))
 
 
 Value = tuple[tuple[int, Any], str, int, Any]
@@ -160,11 +164,7 @@ def _is_store(base: sqlite3.Connection) -> bool:
     return len(found.fetchall()) == 2
 
 
-def _of_run(base: sqlite3.Connection, run: str) -> Iterator[Value]:
-    times = base.execute(
-        "SELECT key, timestamp, step FROM metrics WHERE run_uuid = ? ORDER BY key, timestamp, step", (run,)
-    )
-    seams = _seams([(time, step) for _, time, step in rows] for _, rows in groupby(times, key=lambda row: row[0]))
+def _of_run(base: sqlite3.Connection, run: str, seams: Sequence[int]) -> Iterator[Value]:
     numbers = count(1)
     for resumed, (begin, end) in enumerate(pairwise([-sys.maxsize, *seams, sys.maxsize])):
         rows = base.execute(

@@ -43,10 +43,11 @@ class RowEvents:
         self._begin()
 
     def _begin(self) -> None:
-        self._zeros, self._trained, self._was_nan = ZeroLosses(), False, False
+        self._zeros, self._was_nan = ZeroLosses(), False
         self._is_first = True
         self._started: set[str] = set()
         self._loss: Any = None
+        """The latest loss of the training; ``None``: there was none."""
         self._rate: NumberedEvent | None = None
         """The first row of the run, while it is the only one and states no more than a learning rate."""
 
@@ -84,7 +85,7 @@ class RowEvents:
         step, restarts = self._clock.step(row.values, "training_loss" in event or not self._losses)
         if not self._clock.is_aside:
             yield from self._aside.taken()
-        if is_other or ((restarts or is_again) and self._trained):
+        if is_other or ((restarts or is_again) and loss is not None):
             yield from self._another_run(row, named)
             if row.resumes and latest is not None:
                 yield row.line, note(f"step {step}{_beside(loss, event)} comes after step {latest}: {RESUMED}")
@@ -121,7 +122,6 @@ class RowEvents:
         if row.is_nan and not self._was_nan:
             yield row.line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")
         self._was_nan = row.is_nan or (self._was_nan and "training_loss" not in event)
-        self._trained |= "training_loss" in event
         self._loss = event.get("training_loss", self._loss)
         self._zeros.add(step, event.get("training_loss"))
         yield row.line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
