@@ -24,6 +24,11 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
 
 
+def _words(number: int) -> bytes:
+    """A number as NumPy's SeedSequence takes it apart, which needs four times as long for it."""
+    return number.to_bytes(4 * max(1, -(-number.bit_length() // 32)), "little")
+
+
 @dataclass(frozen=True)
 class RunStreams:
     """The streams of a batch of runs.
@@ -52,8 +57,9 @@ class RunStreams:
 
     def generators(self, name: str) -> list[np.random.Generator]:
         """One generator a run, at the start of the stream ``name``."""
-        key = stable_hash(self.scope + name)
-        return [np.random.Generator(np.random.PCG64(np.random.SeedSequence((seed, key)))) for seed in self.seeds]
+        key = _words(stable_hash(self.scope + name))
+        entropy = (np.frombuffer(_words(seed) + key, "<u4") for seed in self.seeds)
+        return [np.random.Generator(np.random.PCG64(np.random.SeedSequence(words))) for words in entropy]
 
     def _draw(self, name: str, size: Sequence[int] | None, method: str, *parameters: float) -> NDArray[np.float64]:
         shape = (self.steps,) if size is None else tuple(size)
