@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import PCG64, Generator, SeedSequence
 from numpy.typing import NDArray
 
 
@@ -55,11 +56,11 @@ class RunStreams:
         """The streams of some of the runs."""
         return RunStreams(self.seeds[rows], self.steps, self.scope)
 
-    def generators(self, name: str) -> list[np.random.Generator]:
+    def generators(self, name: str) -> list[Generator]:
         """One generator a run, at the start of the stream ``name``."""
         key = _words(stable_hash(self.scope + name))
         entropy = (np.frombuffer(_words(seed) + key, "<u4") for seed in self.seeds)
-        return [np.random.Generator(np.random.PCG64(np.random.SeedSequence(words))) for words in entropy]
+        return [Generator(PCG64(SeedSequence(words))) for words in entropy]
 
     def _draw(self, name: str, size: Sequence[int] | None, method: str, *parameters: float) -> NDArray[np.float64]:
         shape = (self.steps,) if size is None else tuple(size)

@@ -63,7 +63,7 @@ class _Grid:
         self._step = grid if grid[-1] == steps else np.append(grid, steps)
         self._ends = ends
         self._full = np.searchsorted(self._step, ends, side="right")  # records of each run on the grid
-        self._off_grid = ~np.isin(ends, self._step)
+        self._off_grid = np.searchsorted(self._step, ends) == self._full
 
     def records(self, row: int) -> tuple[StepsN, StepsN]:
         """Steps of a run's records, and the columns they stand in."""
