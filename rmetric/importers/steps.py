@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.columns import Columns
-from rmetric.importers.names import TOTAL
+from rmetric.importers.names import TOTAL, names_epoch
 from rmetric.importers.rows import as_number, epoch_of
 
 LEAST_JUDGED, MOST_JUDGED = 6, 64
@@ -128,6 +128,7 @@ class StepClock:
         now = Counted.of(row, self._columns, epoch)
         count, total = now.count, now.total
         if not now.name:
+            self.is_aside = not trains and any(map(_is_total, row))
             return self._step, False
         if count is None:
             return row[now.name], False
@@ -206,6 +207,11 @@ class StepClock:
         if epoch is not None:
             self._first_epoch = epoch if self._epoch is None else self._first_epoch
             self._epoch = epoch
+
+
+def _is_total(name: str) -> bool:
+    """Whether a name is that of the number up to which something other than epochs counts: ``Test: [24/48]``."""
+    return name.endswith(TOTAL) and not names_epoch(name.removesuffix(TOTAL))
 
 
 def _are_whole(*epochs: int | float | None) -> bool:

@@ -377,6 +377,15 @@ def bars_of_evaluations_with_batches_of_their_own() -> Iterator[str]:
 
 
 @layout(Seen(evaluations=3, note="batches count"))
+def an_evaluation_whose_batches_bear_its_name() -> Iterator[str]:
+    for step, epoch, batch in places():
+        yield f"Train: {epoch} [ {batch:4}/10 ( {batch}0%)]  Loss: {loss(step):.4f} ({loss(step):.3f})  LR: 1.000e-03"
+        if batch == 10:
+            for number, held_out in batches_of_an_evaluation(step, 4):
+                yield f"Test: [ {number:4}/4]  Time: 0.123 (0.130)  Loss:  {held_out:7.4f} ({held_out:6.3f})"
+
+
+@layout(Seen(evaluations=3, note="batches count"))
 def bars_that_do_not_say_of_which_epoch_they_are() -> Iterator[str]:
     for step, _, batch in places():
         yield f"{batch}0%|█| {batch}/10 [00:10<00:10,  3.21it/s, loss={loss(step):.4f}]"
