@@ -16,13 +16,13 @@ from operator import add
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.measurements import LARGEST
 from rmetric.records import Observations, held
 from rmetric.robust import windows
 from rmetric.robust.context import (
     CADENCE_FACTOR,
-    CADENCE_RECORDS,
-    LARGEST_LOSS,
     RATE_FACTOR,
+    TRAINED,
     Cadence,
     Context,
     LearningCurve,
@@ -48,8 +48,9 @@ def alike(context: Context, observations: Observations) -> Iterator[tuple[Observ
     """Parts whose records stand for the same; and whether that is another than before."""
     parameters = observations["trained_parameters"]
     told = np.flatnonzero(~np.isnan(parameters)).tolist()
+    trained = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
     changes = [
-        *_changes(context.cadence, observations.step),
+        *trained[_changes(context.cadence, observations.step[trained])].tolist(),
         *(row for row in told if context.trained.changes(float(parameters[row]))),
         *_restarts(context.restarts, observations["learning_rate"]),
         *np.flatnonzero(observations.announced).tolist(),
@@ -65,8 +66,7 @@ def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
     if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
         return [index for index, step in enumerate(steps.tolist()) if cadence.changes(step)]
     if len(steps):  # as in most runs
-        cadence._step = int(steps[-1])
-        cadence._intervals.extend(intervals[-CADENCE_RECORDS:].tolist())
+        cadence.pass_by(int(steps[-1]), intervals.tolist())
     return []
 
 
@@ -127,7 +127,7 @@ def training(
     """Statistics of the next records' step times, gradients and losses, each of shape (n,)."""
     times = windows.logarithms(part["step_time_s"] + JITTER_S)
     losses = part["training_loss"]
-    losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST_LOSS, LARGEST_LOSS), losses)
+    losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST, LARGEST), losses)
     loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
     slowdown = windows.slowdown(hardware._slowdown, times)
     of_loss = _loss(loss, part, losses, loss_z)

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.measurements import Observation
+from rmetric.measurements import LARGEST, Observation, reader
 from rmetric.robust.reference import CLIP, WINDOW, SortedWindow, UpperReference, doubt
 
-LARGEST_LOSS = 1e6
-"""Beyond any loss; keeps differences finite."""
 LOSS_FLOOR_SHARE = 0.002
 """Smallest scale of a training loss that matters, as a share of the loss: losses have no common unit."""
 START_FLOOR_SHARE = 1e-3
 """The same as a share of the largest level that a run's loss has had: near 0 a share of the loss is nothing."""
+LEAST_SCALE = 1e-12
+"""Smallest scale of all."""
 FIRST_LINE = 16
 """Losses before the first line is drawn."""
 RANGE = math.log(2.0)
 """Range of log(step) in one line: its second half. With three quarters of the way in it, a steep beginning put what
 followed above the line: four times as many false alarms on strangers' runs. A shorter range changes little."""
-CADENCE_RECORDS, FIRST_CADENCE = 8, 4
-"""Intervals between records that make the usual one, and that must be there to tell."""
+FIRST_CADENCE, LEARNED_RECORDS = 4, 40
+"""Intervals between records that must be there to tell the usual ones, and records that a change leaves to learn what
+is usual: where intervals are irregular, records would be others again and again, and none be judged."""
 CADENCE_FACTOR = 3.0
 """Change of the interval by which records become others: of 1 step first, of 100 later."""
 RATE_FACTOR, SAME_RATE = 3.0, 1.02
@@ -36,6 +38,10 @@ turn begin nothing anew."""
 ANNOUNCED, APART = 4, 18
 """Announced changes in a row, each less than so many records after the one before: what is lost, of all the first to be
 judged, is judged in the 18th record."""
+
+TRAINED = ("training_loss", "grad_norm", "update_rms", "step_time_s")
+"""What a record of the training holds at least one of: others tell of evaluations, between which they come."""
+_of_training = reader(TRAINED)
 
 LATEST_REWARDS, FIRST_REWARDS = 8, 16
 """Rewards whose median is compared with those before, and that must have been before to tell."""
@@ -59,7 +65,7 @@ class Rewards:
     def __init__(self) -> None:
         self._before = SortedWindow(WINDOW)
         self._latest: deque[float] = deque(maxlen=LATEST_REWARDS)
-        self._hold = False
+        self._hold, self._since = False, 0
 
     @property
     def told(self) -> bool:
@@ -67,18 +73,23 @@ class Rewards:
         return len(self._latest) > 0
 
     def hold(self, reward: float) -> bool:
-        """Whether rewards are known by the next record, and the latest have not fallen below those before."""
+        """Whether rewards are known by the next record, and the latest have not fallen below those before.
+
+        They are known for a window of records.
+        """
+        self._since += 1
         if math.isfinite(reward):
+            self._since = 0
             if len(self._latest) == LATEST_REWARDS:
                 self._before.add(self._latest[0])
             self._latest.append(reward)
             are_few = len(self._before) < FIRST_REWARDS
             self._hold = are_few or median(self._latest) >= self._before.quantile(LOW_SHARE)
-        return self._hold
+        return self._hold and self._since < WINDOW
 
 
 class Cadence:
-    """The usual number of steps between records, and whether it has just changed.
+    """The usual numbers of steps between records, and whether they have just changed.
 
     A record of 100 steps and one of a single step are draws of different noise, and a gap in a log hides a part of the
     curve: what was learned from the records before is no reference for those after.
@@ -90,20 +101,30 @@ class Cadence:
 
     def __init__(self) -> None:
         self._step: int | None = None
-        self._intervals: deque[int] = deque(maxlen=CADENCE_RECORDS)
+        self._intervals: deque[int] = deque(maxlen=WINDOW)
+        self._since = LEARNED_RECORDS
+        """Records since the last change."""
+
+    def pass_by(self, step: int, intervals: Sequence[int]) -> None:
+        """Take in so many records up to this step, none of which comes after an unusual interval."""
+        self._step, self._since = step, self._since + len(intervals)
+        self._intervals.extend(intervals)
 
     def changes(self, step: int) -> bool:
         """Whether the record of this step comes after an unusual interval, which is then the first of a new kind."""
-        before, self._step = self._step, step
-        if before is None:
+        if self._step is None:
+            self._step = step
             return False
-        interval, changed = step - before, False
-        if len(self._intervals) >= FIRST_CADENCE:
-            usual = median(self._intervals)
-            changed = interval > CADENCE_FACTOR * usual or CADENCE_FACTOR * interval < usual
+        interval, known = step - self._step, self._intervals
+        changed = (
+            self._since >= LEARNED_RECORDS
+            and len(known) >= FIRST_CADENCE
+            and (interval > CADENCE_FACTOR * max(known) or CADENCE_FACTOR * interval < min(known))
+        )
         if changed:
-            self._intervals.clear()
-        self._intervals.append(interval)
+            known.clear()
+            self._since = 0
+        self.pass_by(step, (interval,))
         return changed
 
 
@@ -178,7 +199,7 @@ class Context:
 
     def changes(self, observation: Observation) -> bool:
         """Whether a record is the first of others."""
-        others = self.cadence.changes(observation.step)
+        others = any(value == value for value in _of_training(observation)) and self.cadence.changes(observation.step)
         more = self.trained.changes(observation["trained_parameters"])
         again = self.restarts.changes(observation["learning_rate"])
         return others or more or again or observation.announced
@@ -216,8 +237,8 @@ class Announcements:
 
 
 def bounded(loss: float) -> float:
-    """A finite loss within ± :data:`LARGEST_LOSS`; others as they are."""
-    return min(max(loss, -LARGEST_LOSS), LARGEST_LOSS) if math.isfinite(loss) else loss
+    """A finite loss within ± :data:`~rmetric.measurements.LARGEST`; others as they are."""
+    return min(max(loss, -LARGEST), LARGEST) if math.isfinite(loss) else loss
 
 
 class LearningCurve:
@@ -272,7 +293,7 @@ class LearningCurve:
         error = value - expected
         level = abs(self._sums.mean)
         self._largest = max(self._largest, level)
-        self._errors.floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * self._largest, 1.0 / LARGEST_LOSS**2)
+        self._errors.floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * self._largest, LEAST_SCALE)
         z = self._errors.update(error)
         if not math.isnan(z):
             reach = CLIP * self._errors.scale

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import compiled
-from rmetric.robust.context import FIRST_LINE, LARGEST_LOSS, LOSS_FLOOR_SHARE, RANGE, START_FLOOR_SHARE, LearningCurve
+from rmetric.robust.context import FIRST_LINE, LEAST_SCALE, LOSS_FLOOR_SHARE, RANGE, START_FLOOR_SHARE, LearningCurve
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
@@ -265,7 +265,7 @@ def _curve(errors, known, entered, sums, span, largest, places, values, excess, 
             expected = _line(sums, place)
             level = abs(sums[3] / sums[1])
             largest = max(largest, level)
-            floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, 1.0 / LARGEST_LOSS**2)
+            floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, LEAST_SCALE)
             error = value - expected
             judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, TAILS)
             if not np.isnan(judged):

@@ -28,6 +28,17 @@ def test_a_gap_is_told_at_its_end_and_at_the_next_record_no_more() -> None:
     assert changes([*range(1, 50), *range(150, 200)]) == [150]
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_intervals_are_irregular_records_become_others_hardly_ever(seed: int) -> None:
+    steps = np.cumsum(np.random.default_rng(seed).integers(1, 51, 2000)).tolist()
+    assert len(changes(steps)) <= 3
+    assert changes(np.cumsum([1, 99] * 500).tolist()) == []
+
+
+def test_a_rare_gap_is_told_each_time() -> None:
+    assert changes([*range(1, 100), *range(200, 300), *range(400, 500)]) == [200, 400]
+
+
 # -- learning curve
 
 

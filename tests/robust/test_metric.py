@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -118,6 +119,57 @@ def test_a_loss_that_rises_is_no_evidence_while_rewards_hold(
     r = np.array([value.r for value in RMetric.robust().extend(agent)])
     assert (r > RMetric.robust().threshold).any() == seen
     assert bits(make_detector("r_metric_robust").score_run(agent)) == bits(r)
+
+
+def test_rewards_of_long_ago_hold_nothing() -> None:
+    run = disturbed(RISEN)
+    rewards = np.full(len(run), np.nan)
+    rewards[: ONSET // 2] = 0.5
+    agent = Observations(run.step, {**run.columns, "reward": rewards})
+    r = make_detector("r_metric_robust").score_run(agent)
+    assert (r > RMetric.robust().threshold).any()
+    assert bits([value.r for value in RMetric.robust().extend(agent)]) == bits(r)
+
+
+def with_evaluations_between(run: Observations) -> Observations:
+    """Records of 50 steps each, and rows of evaluations after every 117 steps."""
+    ends = np.setdiff1d(np.arange(117, 50 * len(run), 117), 50 * run.step)
+    step = np.union1d(50 * run.step, ends)
+    at = np.searchsorted(step, 50 * run.step)
+    columns = {name: np.full(len(step), np.nan) for name in run.columns}
+    for name, values in run.columns.items():
+        columns[name][at] = values
+    columns["validation_loss"] = np.where(np.isin(step, ends), 2.0 + 3.0 * step**-0.5, np.nan)
+    return Observations(step, columns)
+
+
+AT_STEPS = {
+    "evaluations between": with_evaluations_between,
+    "1 and 99 in turn": lambda run: Observations(np.cumsum(np.resize([1, 99], len(run))), dict(run.columns)),
+    "any from 1 to 50": lambda run: Observations(
+        np.cumsum(np.random.default_rng(0).integers(1, 51, len(run))), dict(run.columns)
+    ),
+}
+
+
+@pytest.mark.parametrize("at_steps", AT_STEPS.values(), ids=AT_STEPS)
+def test_records_at_irregular_intervals_are_judged(at_steps: Callable[[Observations], Observations]) -> None:
+    for run, seen in ((healthy(), False), (disturbed(RISEN), True)):
+        irregular = at_steps(run)
+        r = make_detector("r_metric_robust").score_run(irregular)
+        assert (r > RMetric.robust().threshold).any() == seen
+        assert bits([value.r for value in RMetric.robust().extend(irregular)]) == bits(r)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e7, 1e12])
+def test_a_loss_is_judged_in_any_unit(unit: float) -> None:
+    run = disturbed(RISEN)
+    r = make_detector("r_metric_robust").score_run(
+        Observations(run.step, {"training_loss": unit * run["training_loss"]})
+    )
+    alone = make_detector("r_metric_robust").score_run(Observations(run.step, {"training_loss": run["training_loss"]}))
+    assert (alone > RMetric.robust().threshold).any()
+    assert r == pytest.approx(alone, rel=1e-6, nan_ok=True)
 
 
 def changed(*names: str, **told: tuple[list[int] | slice, list[float] | float]) -> Observations:
