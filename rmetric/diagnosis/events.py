@@ -29,6 +29,8 @@ GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
+RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
+"""Kinds that last where their measurement stays up, which detectors get used to; gradient norms of healthy runs do."""
 BACK = 3
 """Quiet records at least, after which an event may be over before the next alert would be another one."""
 LATEST = 5
@@ -67,6 +69,8 @@ class Event:
     """Highest score of the robust R-Metric: decades of rarity; NaN if only others alerted."""
     alerts: int = 1
     """Records with an alert."""
+    alike: int = 1
+    """Those of its kind."""
     worker: int | None = None
     """Worker that reported most of the hardware events; ``None``: not known."""
     detail: str = ""
@@ -89,8 +93,9 @@ class Event:
 
     def go_on(self, later: Event) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""
+        self.alike += later.kind == self.kind
         if _gravity(later.kind) > _gravity(self.kind):
-            self.kind, self.measurement = later.kind, later.measurement
+            self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
             self.value, self.before, self.at = later.value, later.before, later.at
             self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
@@ -172,6 +177,13 @@ class EventSeeker:
             return False
         now = median(since)
         return abs(now - event.before) < abs(now - event.value)
+
+    def stands(self, event: Event) -> bool:
+        """Whether a measurement that rose in an event is no nearer now to where it was before."""
+        latest = [value for record, value in self._recent[event.measurement] if record > event.last_record][-LATEST:]
+        if event.kind not in RISES or len(latest) < LATEST:
+            return False
+        return median(latest) >= 0.5 * (event.before + event.value) > event.before
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")

@@ -142,7 +142,7 @@ class Examination:
             self._say_what_changed(event, history)
             event.over = self._seeker.is_over(event)
             event.exploded = exploded(event, history)
-            event.lasts_to = self._last_step if lasts(event, history) else None
+            event.lasts_to = self._last_step if self._seeker.stands(event) or lasts(event, history) else None
         found = findings_of(self._seeker.events, states_of(history), records, self._steps_a_record)
         return Diagnosis(
             run=run,

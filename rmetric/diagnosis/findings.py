@@ -13,6 +13,7 @@ from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
+from rmetric.robust.loss import LOST_RECORDS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
 
@@ -46,7 +47,8 @@ def findings_of(
 ) -> tuple[Finding, ...]:
     """Findings of a run of so many records, each of which stands for so many steps."""
     owner = {id(event): _owner(event, states, REARM_STEPS * steps_a_record) for event in events}
-    found = [_of_state(state, [event for event in events if owner[id(event)] is state]) for state in states]
+    late = steps_a_record * LOST_RECORDS
+    found = [_of_state(state, [event for event in events if owner[id(event)] is state], late) for state in states]
     free = [event for event in events if owner[id(event)] is None]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
@@ -86,9 +88,12 @@ def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State |
     return None
 
 
-def _of_state(state: State, events: Sequence[Event]) -> Finding:
-    """A state with the events that belong to it; what it began with says most about its causes."""
-    origin = events[0] if events and events[0].step <= state.since else None
+def _of_state(state: State, events: Sequence[Event], late: float) -> Finding:
+    """A state with the events that belong to it; what it began with says most about its causes.
+
+    So many steps after its begin an event may still be that: the third high loss raises an alert.
+    """
+    origin = events[0] if events and events[0].step <= state.since + late else None
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
         causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
@@ -97,7 +102,7 @@ def _of_state(state: State, events: Sequence[Event]) -> Finding:
     return Finding(
         name=state.name,
         severity=max(severities, key=SEVERITIES.index),
-        step=state.since if origin is None else origin.step,
+        step=state.since if origin is None else min(state.since, origin.step),
         until=state.until,
         sentence=state.sentence + (f"; it began like this: {_what(origin)}" if origin is not None else ""),
         numbers={**state.numbers, "since": float(state.since), "false_alarm_rate": state.false_alarm_rate},
@@ -166,7 +171,7 @@ def _what(event: Event) -> str:
 
 def _stood_out(event: Event) -> str:
     name = NAMES[event.measurement]
-    lasting = f", in {event.alerts:,} records" if event.alerts > 1 else ""
+    lasting = f", in {event.alike:,} records" if event.alike > 1 else ""
     if event.kind == "NOT_FINITE":
         began = f" after an alert at step {event.step:,}" if event.at > event.step else ""
         return f"the {name} is not finite at step {event.at:,}{began}{_before(event)}{lasting}"

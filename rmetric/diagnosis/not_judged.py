@@ -26,6 +26,10 @@ ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
 OF_AN_AGENT = "loss and gradients that change by degrees"
+SAID_OF_AN_AGENT = (
+    "an agent's rewards say how it does; they are evidence only where these fall, and a fall of these alone is not "
+    "looked for"
+)
 NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, no mere noise, not "
     "from late in a run",
@@ -64,7 +68,7 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
     if records <= WARM_UP:
         missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
     if "reward" in measured:
-        missing[OF_AN_AGENT] = "an agent's rewards say how it does; they are evidence only where these fall"
+        missing[OF_AN_AGENT] = SAID_OF_AN_AGENT
     known = evidence_of(history)
     since = " since the last change that was announced" if history.has("planned_changes") else ""
     least = {name: _lowest_loss(since_planned(history) if name in ANEW else history) for name in OF_POSITIVE_LOSSES}

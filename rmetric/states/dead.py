@@ -42,11 +42,12 @@ def dead(observations: Observations) -> Evidence | None:
     if score < LEAST_RECORDS:
         return Evidence(score=0.0, since=int(observations.step[-1]), numbers={"records": 0.0}, sentence="it lives")
     why = max(kinds, key=lambda kind: int(kinds[kind][rows[-lasting:]].sum()))
+    since = int(observations.step[rows[-lasting]])
     return Evidence(
         score=score,
-        since=int(observations.step[rows[-lasting]]),
+        since=since,
         numbers={"records": float(lasting), "longest_before": float(before)},
-        sentence=f"{why} in {lasting:,} records to the end",
+        sentence=f"{why} from step {since:,} to the end",
     )
 
 

@@ -29,7 +29,7 @@ class History:
     >>> history = History(most=4)
     >>> history.extend(Observations(np.arange(1, 6), {"training_loss": np.array([5.0, 3.0, 2.0, 2.0, 1.0])}))
     >>> history.observations["training_loss"].tolist(), history.observations.step.tolist()
-    ([4.0, 2.0, 1.0], [2, 4, 5])
+    ([4.0, 2.0, 1.0], [1, 4, 5])
     """
 
     def __init__(self, most: int = MOST_RECORDS) -> None:
@@ -38,6 +38,8 @@ class History:
         """Records by how many times they were halved: the first are single ones, and the latest."""
         self._waiting: list[tuple[float, ...]] = []
         """Steps, whether evaluated, and measurements of single records that are yet to be appended."""
+        self._first: int | None = None
+        """Step of the first record."""
         self._evaluations: tuple[NDArray[np.int64], NDArray[np.float64]] = reported_evaluations([])
         """Steps and losses of the evaluations that the log tells of."""
 
@@ -68,6 +70,8 @@ class History:
     def extend(self, observations: Observations) -> None:
         """Append records."""
         self._take_in()
+        if self._first is None and len(observations):
+            self._first = int(observations.step[0])
         # A value that is held is not to be averaged with a new one.
         columns = {name: observations.stated(name) for name in READS if name in observations.columns}
         records = Observations(observations.step, columns, observations.evaluated)
@@ -88,24 +92,32 @@ class History:
 
     @property
     def observations(self) -> Observations:
-        """The run so far, the coarsest records first, each at the step of its last one; evaluations beside them."""
+        """The run so far, the coarsest records first, each at the step of its last one, but for the very first.
+
+        Evaluations that the log tells of stand beside them.
+        """
         self._take_in()
         if not self._parts:
             return Observations(np.empty(0, dtype=np.int64))
         whole = self._parts[-1]
         for part in reversed(self._parts[:-1]):
             whole = whole + part
+        if len(whole) and self._first is not None:
+            whole.step[0] = self._first
         return with_evaluations(whole, *self._evaluations)
 
     def state_dict(self) -> dict[str, Any]:
         """The records in plain values: some 260 kB at most."""
         self._take_in()
-        return {"parts": state_of(self._parts), "evaluations": state_of(self._evaluations)}
+        return {
+            "first": self._first, "parts": state_of(self._parts), "evaluations": state_of(self._evaluations)
+        }  # fmt: skip
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], most: int = MOST_RECORDS) -> Self:
         """One that goes on from a state."""
         history = cls(most)
+        history._first = state.get("first")  # which a state of before lacks
         history._parts = [_records_of(**part) for part in state["parts"]]
         steps, losses = state["evaluations"]
         history._evaluations = np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)

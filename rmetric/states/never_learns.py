@@ -65,13 +65,13 @@ def never_learns(observations: Observations) -> Evidence | None:
     first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
     moved = lowest < LEARNED * first or last > RISEN * first
     what = (
-        f"has never been below ln(classes) in {len(loss):,} records; it stands at {level:.4g}"
+        f"has never been below ln(classes) up to step {loss.steps[-1]:,}; it stands at {level:.4g}"
         if uniform
-        else f"began at {first:.4g}, had been at {lowest:.4g}, and ends at {last:.4g}, in {len(loss):,} records"
+        else f"began at {first:.4g}, had been at {lowest:.4g}, and ends at {last:.4g}, at step {loss.steps[-1]:,}"
         if moved
-        else f"is {level:.6g} in each of {len(loss):,} records"
+        else f"is {level:.6g} in each record up to step {loss.steps[-1]:,}"
         if stands
-        else f"shows no fall in {len(loss):,} records; it stands at {level:.4g}"
+        else f"shows no fall up to step {loss.steps[-1]:,}; it stands at {level:.4g}"
     )
     return Evidence(
         score=1.0 if uniform or (stands and p > SIGNIFICANT) else p if p > SIGNIFICANT else 0.0,

@@ -144,6 +144,16 @@ def test_what_the_detector_has_got_used_to_is_not_over() -> None:
     assert (finding.name, finding.severity) == ("GRADIENT_RISE", "warning")
 
 
+@pytest.mark.parametrize(("until", "severity"), [(300, "note"), (800, "warning")])
+def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None:
+    times = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 800))
+    times[250:until] *= 4.0
+    run = run_of(losses(800), norms(800))
+    (finding,) = diagnose(Observations(run.step, {**run.columns, "step_time_s": times})).findings
+    assert (finding.name, finding.severity) == ("SLOW_STEPS", severity)
+    assert (finding.until == 799) == (severity == "warning")
+
+
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9
@@ -171,13 +181,22 @@ def test_what_a_run_shows_a_third_time_is_its_way() -> None:
     assert finding.numbers["events"] == 2
 
 
-def test_a_state_takes_in_the_events_that_it_began_with() -> None:
+@pytest.mark.parametrize("begin", range(250, 262, 2))
+def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     loss = losses()
-    loss[250:] += 3.0
+    loss[begin:] += 3.0
     (finding,) = diagnose(run_of(loss, norms())).findings
     assert finding.name == "WORSE_LEVEL"
-    assert 250 <= finding.step <= 253
+    assert begin <= finding.step <= begin + 3
     assert "it began like this" in finding.sentence
+
+
+def test_of_what_is_not_finite_its_own_records_are_counted() -> None:
+    loss = losses()
+    loss[200:220] *= 10.0
+    loss[220:230] = np.nan
+    (finding,) = diagnose(run_of(np.where(np.isnan(loss), np.inf, loss), norms())).findings
+    assert finding.name == "NOT_FINITE" and "in 10 records" in finding.sentence
 
 
 @pytest.mark.parametrize("stride", [1, 100])
