@@ -125,7 +125,7 @@ def load_plugin(path: str | Path) -> None:
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise UserError(f"plugin {path} could not be loaded: {type(error).__name__}: {error}") from error
 
@@ -134,7 +134,8 @@ def load_plugin(path: str | Path) -> None:
 def plugin_errors(run: str) -> Iterator[None]:
     """Raise an error that comes out of a plug-in's code as a :class:`UserError` that names its place and the run.
 
-    What has nothing to do with a plug-in, and a :class:`UserError` of the plug-in, are raised as they are.
+    So is ``sys.exit``, which would end the program as if all were well. What has nothing to do with a plug-in, and
+    a :class:`UserError` of the plug-in, are raised as they are.
     """
     try:
         yield
@@ -142,7 +143,7 @@ def plugin_errors(run: str) -> Iterator[None]:
         raise UserError(f"{error} (run {run})") from error
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         through = [
             (frame.f_code, line)
             for frame, line in traceback.walk_tb(error.__traceback__)
