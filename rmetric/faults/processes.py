@@ -78,6 +78,8 @@ SHAPES = ("time_constant_steps",)
 """Fields of shape, not of size: they do not fade with the dose."""
 FATES = ("collapse_share", "non_finite_share", "non_finite_gradient_share")
 """Fields of which at most one comes true in a run."""
+NOT_NEGATIVE = ("gradient_factor", "kick", "stall_s")
+"""Processes that are at least 0."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ class Processes:
     batch_loss: FloatsRT
     """Added to the training loss alone (bad batches), nats, (R, T)."""
     stall_s: FloatsRT
-    """Seconds added to the step, (R, T)."""
+    """Seconds added to the step, (R, T), at least 0."""
     non_finite_gradients: FloatsRT
     """Number of non-finite gradient entries in the step, (R, T); the optimizer skips such a step."""
     non_finite_weights: BoolsRT
@@ -175,7 +177,7 @@ class Processes:
         return {**vars(self), **reported, **{f"events[{row}]": events for row, events in enumerate(self.events)}}
 
     def check(self, handed: Mapping[str, Any], fault: str) -> None:
-        """Raise :class:`UserError` if a fault has written what gets lost, or is no finite number.
+        """Raise :class:`UserError` if a fault has written what gets lost, or what no process can be.
 
         Parameters
         ----------
@@ -190,11 +192,10 @@ class Processes:
                     f"fault {fault} puts a new value in the place of state.{name}, which the simulation does not see; "
                     f"change it in place, such as state.{name} += … or state.{name}[:] = …"
                 )
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-                first = tuple(np.argwhere(~np.isfinite(value))[0])
-                raise UserError(
-                    f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be finite"
-                )
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                _refuse(fault, name, value, ~np.isfinite(value), "finite")
+                if name in NOT_NEGATIVE:
+                    _refuse(fault, name, value, value < 0.0, "at least 0")
 
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
@@ -216,3 +217,9 @@ class Processes:
         earlier = step_R < self.worker_lost_at
         self.worker_lost_at[earlier] = step_R[earlier]
         self.lost_worker[earlier] = worker_R[earlier]
+
+
+def _refuse(fault: str, name: str, value: FloatsRT, wrong: BoolsRT, due: str) -> None:
+    if wrong.any():
+        first = tuple(np.argwhere(wrong)[0])
+        raise UserError(f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be {due}")
