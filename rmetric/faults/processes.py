@@ -98,8 +98,8 @@ class Processes:
     """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps.
 
     Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place (``state.kick += …``, not
-    ``state.kick = …``), to finite numbers; :meth:`check` tells who does not. There is no loss, no R, no alert and no
-    label here: those follow from the processes.
+    ``state.kick = …``), to finite numbers and from its onset on; :meth:`check` and :meth:`check_past` tell who does
+    not. There is no loss, no R, no alert and no label here: those follow from the processes.
     """
 
     architecture: Architecture
@@ -196,6 +196,31 @@ class Processes:
                 _refuse(fault, name, value, ~np.isfinite(value), "finite")
                 if name in NOT_NEGATIVE:
                     _refuse(fault, name, value, value < 0.0, "at least 0")
+
+    def past(self, active_RT: BoolsRT) -> dict[str, NDArray[Any]]:
+        """What lies before each run's first active step, by the name after ``state.``; copies."""
+        before = ~np.logical_or.accumulate(active_RT, axis=1)
+        onset_R = before.sum(axis=1) + 1
+        past = {name: each[before] for name, each in self.shared().items() if getattr(each, "shape", 0) == before.shape}
+        past["worker_lost_at"] = np.minimum(self.worker_lost_at, onset_R)
+        early = (sum(event.step < onset for event in own) for own, onset in zip(self.events, onset_R, strict=True))
+        past["events"] = np.fromiter(early, dtype=np.int64)
+        return past
+
+    def check_past(self, past: Mapping[str, NDArray[Any]], active_RT: BoolsRT, fault: str) -> None:
+        """Raise :class:`UserError` if a fault has disturbed a run before its onset, where it is to be healthy.
+
+        Parameters
+        ----------
+        past
+            :meth:`past`, before the fault.
+        """
+        for name, array in self.past(active_RT).items():
+            if not np.array_equal(array, past[name]):
+                raise UserError(
+                    f"fault {fault} changes state.{name} before its onset, where a run is healthy; "
+                    "change it only where active is true"
+                )
 
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.
