@@ -38,6 +38,13 @@ def test_all_logs_are_read_in_order(logs):
     assert study.note == "" and study.warnings() == []
 
 
+def test_a_log_that_lost_its_first_line_is_told(logs):
+    headless = min(logs.glob("*.jsonl"))
+    headless.write_text("".join(headless.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
+    (told,) = load_study(logs, jobs=1).warnings()
+    assert told.startswith("1 of 12 logs have no first line") and headless.stem in told
+
+
 def test_two_processes_read_and_score_the_same(logs):
     one, two = load_study(logs, jobs=1), load_study(logs, jobs=2)
     assert one.checksums == two.checksums
