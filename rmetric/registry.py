@@ -108,7 +108,8 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
 def load_plugin(path: str | Path) -> None:
     """Run a user's own Python file, whose decorators register its faults or detectors.
 
-    Loading the same file twice is a no-op, so that a worker process and its parent may both ask for it.
+    Loading the same file twice is a no-op, so that a worker process and its parent may both ask for it. Its folder is
+    the last of ``sys.path`` from then on, so that it can import what lies beside it at any time, and hides nothing.
     """
     file = Path(path).resolve()
     if not file.is_file():
@@ -121,6 +122,8 @@ def load_plugin(path: str | Path) -> None:
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise UserError(f"plugin {path} is not a Python file; its name must end in .py")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:

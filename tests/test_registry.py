@@ -156,7 +156,27 @@ def test_a_plugin_without_the_method_of_its_kind_is_refused_when_it_is_loaded(pl
         load_plugin(plugin)
 
 
-def test_a_plugin_does_not_leave_its_folder_on_the_path(plugin: Path) -> None:
-    before = list(sys.path)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_plugin_imports_what_lies_beside_it_as_it_is_loaded_and_later(
+    jobs: int, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in (f"early_{jobs}", f"late_{jobs}"):
+        (tmp_path / f"{name}.py").write_text("SECONDS = 1.0\n")
+    late = f"import late_{jobs}; state.stall_s += active * (early.SECONDS + late_{jobs}.SECONDS)"
+    plugin.write_text(f"import early_{jobs} as early\n{PLUGIN.replace('state.stall_s += active * 2.0', late)}")
     load_plugin(plugin)
-    assert sys.path == before
+    plan = StudyPlan(repetitions=1, controls=1, steps=100).only(["mistral-7b"], ["NIC_FLAP"])
+    (tmp_path / "logs").mkdir()
+    assert run_study(plan, tmp_path / "logs", backend=SIMULATION, jobs=jobs, plugins=[plugin]).made == 4
+
+
+def test_what_lies_beside_a_plugin_hides_nothing(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_registries: None
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('this is not of Python')\n")
+    plugin.write_text(f"import colorsys\n{PLUGIN}")
+    load_plugin(plugin)
+    assert "NIC_FLAP" in FAULTS
