@@ -138,9 +138,9 @@ class Parser(argparse.ArgumentParser):
 def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
     """Make ``main(argv=None)`` return an exit status.
 
-    Its own, 0 for ``None``; 2 after one line ``error: …`` for what the user can mend; 130 after Ctrl-C, and 143 after
-    SIGTERM, which ends it in the same way; 141, as of a program that a broken pipe ends, where nobody read on before it
-    was done.
+    Its own, 0 for ``None``; 1 after a text that ends it, as of any program; 2 after one line ``error: …`` for what the
+    user can mend; 130 after Ctrl-C, and 143 after SIGTERM, which ends it in the same way; 141, as of a program that a
+    broken pipe ends, where nobody read on before it was done.
     """
 
     @functools.wraps(main)
@@ -153,7 +153,10 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
                 if sys.stdout is not None:  # closed by the shell: `>&-`
                     sys.stdout.flush()
             except SystemExit as request:
-                return request.code if isinstance(request.code, int) else 0
+                if isinstance(request.code, int | None):
+                    return request.code or 0
+                print(request.code, file=sys.stderr)
+                return 1
             except BrokenPipeError:  # `script | head`: the reader has what it wanted
                 sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - lives until the interpreter ends
             except UserError as error:

@@ -108,7 +108,8 @@ def load_plugins(paths: Iterable[str | Path]) -> None:
 def load_plugin(path: str | Path) -> None:
     """Run a user's own Python file, whose decorators register its faults or detectors.
 
-    Loading the same file twice is a no-op, so that a worker process and its parent may both ask for it.
+    Loading the same file twice is a no-op, so that a worker process and its parent may both ask for it. Its folder is
+    the last of ``sys.path`` from then on, so that it can import what lies beside it at any time, and hides nothing.
     """
     file = Path(path).resolve()
     if not file.is_file():
@@ -121,11 +122,13 @@ def load_plugin(path: str | Path) -> None:
     spec = importlib.util.spec_from_file_location(module_name, file)
     if spec is None or spec.loader is None:
         raise UserError(f"plugin {path} is not a Python file; its name must end in .py")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise UserError(f"plugin {path} could not be loaded: {type(error).__name__}: {error}") from error
 
@@ -134,7 +137,8 @@ def load_plugin(path: str | Path) -> None:
 def plugin_errors(run: str) -> Iterator[None]:
     """Raise an error that comes out of a plug-in's code as a :class:`UserError` that names its place and the run.
 
-    What has nothing to do with a plug-in, and a :class:`UserError` of the plug-in, are raised as they are.
+    So is ``sys.exit``, which would end the program as if all were well. What has nothing to do with a plug-in, and
+    a :class:`UserError` of the plug-in, are raised as they are.
     """
     try:
         yield
@@ -142,7 +146,7 @@ def plugin_errors(run: str) -> Iterator[None]:
         raise UserError(f"{error} (run {run})") from error
     except UserError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         through = [
             (frame.f_code, line)
             for frame, line in traceback.walk_tb(error.__traceback__)

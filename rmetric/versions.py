@@ -17,19 +17,23 @@ version                            stands for                            raised 
 and the version has not. Fitted numbers change without a change of code, so their files count with their content.
 
 Code that is not part of this package has no such test: a plug-in's detector counts with its version **and** with the
-text of the files that its classes stand in, and of what it imports from beside them, for its author may not think of
-the version.
+text of the files that its classes stand in, and of what they import from below their folder, for its author may not
+think of the version.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, product
 from pathlib import Path
 
 PACKAGE = __name__.partition(".")[0]
+INSTALLED = ("site-packages", "dist-packages")
+"""Folders in which all that is installed lies side by side: a module there, in no package, counts by itself."""
 
 
 def content_checksum(file: Path) -> str:
@@ -43,16 +47,47 @@ def content_checksums(files: Iterable[Path]) -> dict[str, str]:
     return {file.name: content_checksum(file) for file in files}
 
 
-def foreign_code(kind: type) -> str:
-    """Checksum of the files in which a class and its bases from outside this package stand; empty if there are none.
-
-    With them count the modules beside them that have been imported, but for the script that runs.
-    """
+def foreign_modules(kind: type) -> set[str]:
+    """Modules that belong neither to this package nor to Python, and in which a class and its bases stand."""
     names = {base.__module__ for base in kind.__mro__}
-    foreign = {name for name in names if name.partition(".")[0] not in (PACKAGE, *sys.stdlib_module_names)}
-    if not foreign:  # as of all that comes with this package
-        return ""
-    known = {name: Path(file) for name in [*sys.modules] if (file := getattr(sys.modules[name], "__file__", None))}
-    folders = {known[name].parent for name in foreign if name in known}
-    files = sorted({file for name, file in known.items() if file.parent in folders and name != "__main__"})
-    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:16] if files else ""
+    return {name for name in names if name.partition(".")[0] not in (PACKAGE, *sys.stdlib_module_names)}
+
+
+def foreign_code(kind: type) -> str:
+    """Checksum of the files of :func:`foreign_modules`, and of all that they import from below their folder.
+
+    That folder is a package's outermost one. Empty if there is no such file.
+    """
+    files: set[Path] = set()
+    for name in foreign_modules(kind):
+        if file := getattr(sys.modules.get(name), "__file__", None):
+            top = getattr(sys.modules.get(name.partition(".")[0]), "__file__", None) or file
+            files |= _with_imports(Path(file), Path(top).parent)
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in sorted(files))).hexdigest()[:16] if files else ""
+
+
+def _with_imports(file: Path, folder: Path) -> set[Path]:
+    """A file, and those below a folder that it imports."""
+    found, due = {file}, [file]
+    while due and folder.name not in INSTALLED:
+        places = {place for place in _imports(due.pop(), folder) if place.is_relative_to(folder) and place.is_file()}
+        due += places - found
+        found |= places
+    return found
+
+
+def _imports(file: Path, folder: Path) -> Iterator[Path]:
+    """Where the modules that a file imports, in its functions too, may stand; with the packages around them."""
+    try:
+        nodes = ast.walk(ast.parse(file.read_bytes()))
+    except (SyntaxError, ValueError):  # compiled, or broken
+        return
+    for node in nodes:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            module, level = getattr(node, "module", None), getattr(node, "level", 0)
+            roots = file.parents[level - 1 : level] if level else (folder, *folder.parents)
+            for root, alias in product(roots, node.names):
+                names = [*(module or "").split("."), *alias.name.split(".")]
+                if PACKAGE not in names[:2]:
+                    for place in accumulate(names, Path.joinpath, initial=root):
+                        yield from (place / "__init__.py", Path(f"{place}.py"))

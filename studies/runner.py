@@ -174,7 +174,7 @@ def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str
 def _foreign_code(plugins: Sequence[Path]) -> dict[str, str]:
     """Checksum of the code of each fault from outside this package, and of each detector whose alerts stand in logs.
 
-    It covers what a plug-in imports from beside it.
+    It covers what a plug-in imports from below its folder.
     """
     load_plugins(plugins)
     kinds: dict[str, type] = {f"fault {name}": kind for name, kind in FAULTS.items()}

@@ -124,6 +124,25 @@ def test_an_error_in_a_plugin_is_told_with_its_place_and_the_run(
     assert caught.value.__cause__ is not None
 
 
+@pytest.mark.parametrize("code", ["", "0", "'not on this machine'"])
+def test_a_plugin_that_ends_python_as_it_is_loaded_is_told(code: str, plugin: Path) -> None:
+    plugin.write_text(f"import sys\nsys.exit({code})\n")
+    with pytest.raises(UserError, match=rf"^plugin {plugin} could not be loaded: SystemExit: "):
+        load_plugin(plugin)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_plugin_that_ends_python_in_a_run_is_told_with_its_place_and_the_run(
+    jobs: int, plugin: Path, tmp_path: Path, clean_registries: None
+) -> None:
+    plugin.write_text(PLUGIN.replace("state.stall_s += active * 2.0", "raise SystemExit('not on this machine')"))
+    load_plugin(plugin)
+    plan = StudyPlan(repetitions=1, controls=1, steps=100).only(["mistral-7b"], ["NIC_FLAP"])
+    told = rf"{plugin}, line 12: NicFlap.simulate fails in run \w+_nic_flap_\w+: SystemExit: not on this machine$"
+    with pytest.raises(UserError, match=told.replace(r"\w+_nic", r"run_\d+_mistral-7b_nic")):
+        run_study(plan, tmp_path, backend=SIMULATION, jobs=jobs, plugins=[plugin])
+
+
 def test_an_error_that_is_no_plugins_is_left_alone() -> None:
     with pytest.raises(ZeroDivisionError), plugin_errors("some"):
         _ = 1 / 0
@@ -137,7 +156,27 @@ def test_a_plugin_without_the_method_of_its_kind_is_refused_when_it_is_loaded(pl
         load_plugin(plugin)
 
 
-def test_a_plugin_does_not_leave_its_folder_on_the_path(plugin: Path) -> None:
-    before = list(sys.path)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_plugin_imports_what_lies_beside_it_as_it_is_loaded_and_later(
+    jobs: int, plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in (f"early_{jobs}", f"late_{jobs}"):
+        (tmp_path / f"{name}.py").write_text("SECONDS = 1.0\n")
+    late = f"import late_{jobs}; state.stall_s += active * (early.SECONDS + late_{jobs}.SECONDS)"
+    plugin.write_text(f"import early_{jobs} as early\n{PLUGIN.replace('state.stall_s += active * 2.0', late)}")
     load_plugin(plugin)
-    assert sys.path == before
+    plan = StudyPlan(repetitions=1, controls=1, steps=100).only(["mistral-7b"], ["NIC_FLAP"])
+    (tmp_path / "logs").mkdir()
+    assert run_study(plan, tmp_path / "logs", backend=SIMULATION, jobs=jobs, plugins=[plugin]).made == 4
+
+
+def test_what_lies_beside_a_plugin_hides_nothing(
+    plugin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clean_registries: None
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    (tmp_path / "colorsys.py").write_text("raise RuntimeError('this is not of Python')\n")
+    plugin.write_text(f"import colorsys\n{PLUGIN}")
+    load_plugin(plugin)
+    assert "NIC_FLAP" in FAULTS

@@ -393,6 +393,20 @@ def test_sigterm_ends_a_script_once_and_leaves_no_handler() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.parametrize(
+    ("code", "status", "told"), [(None, 0, ""), (0, 0, ""), (7, 7, ""), ("no more disks", 1, "no more disks\n")]
+)
+def test_a_script_that_is_ended_from_within_has_the_status_and_the_words_of_any_program(
+    code: object, status: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @script
+    def ending(argv: Sequence[str] | None) -> None:
+        sys.exit(code)  # type: ignore[arg-type]
+
+    assert ending([]) == status
+    assert capsys.readouterr().err == told
+
+
 def test_a_program_that_calls_a_script_keeps_its_own_handler_of_sigterm() -> None:
     heard, statuses = [], []
 

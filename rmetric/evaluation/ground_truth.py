@@ -169,7 +169,7 @@ class Truth:
     failure_step: int | None
     """``None`` unless failed."""
     horizon: int
-    """Step at which training was to end."""
+    """Step at which training was to end; the last one of a log that does not say."""
     reason: str | None = None
     """Reason of the failure, as the log has it."""
 
@@ -189,17 +189,19 @@ def truth_of(run: Run) -> Truth:
 
     A log without a last line is incomplete, never a success. A faulty run that succeeds is *recovered* unless the log
     says ``"outcome": "censored"``; a run into which no fault was injected, and which succeeds, is *clean*. A divergence
-    in the last 50 steps is *censored* whatever the log says of it (:func:`judge_runs` writes no such log, others do).
+    in the last 50 steps is *censored* whatever the log says of it (:func:`judge_runs` writes no such log, others do),
+    but not where the log does not say when training was to end: it stops at its failure.
     """
     terminal, onset = run.terminal, _onset(run)
-    horizon = whole_step(run.config.get("total_training_steps")) or run.last_step
+    stated = whole_step(run.config.get("total_training_steps"))
+    horizon = stated or run.last_step
     if terminal is None:
         return Truth("incomplete", onset, None, horizon)
     if terminal["event"] == FAILURE:
         step = step_of(terminal)
         failure_step = run.last_step if step is None else step
         reason = terminal.get("reason")
-        if reason == DIVERGED and _undecided(failure_step, horizon):
+        if reason == DIVERGED and stated and _undecided(failure_step, stated):
             return Truth("censored", onset, None, horizon)
         if onset is not None and onset > failure_step:  # nothing that this fault did
             onset = None

@@ -68,7 +68,7 @@ class Study:
         return Counter(in_parallel(_measured, [run.observations for run in self.runs], None, "measurements", "run"))
 
     def warnings(self) -> list[str]:
-        """One line each: runs that are not there, damaged lines and incomplete logs, with counts."""
+        """One line each: runs that are not there, damaged lines, logs without a first or a last line, with counts."""
         lines = []
         if self.absent:
             lines.append(
@@ -82,12 +82,17 @@ class Study:
                 f"{len(self.damage)} of {len(self.runs)} logs are damaged ({problems} problems); "
                 f"first: {name}, {found[0]}"
             )
+        headless = [run.name for run in self.runs if not run.config]
+        if headless:
+            lines.append(
+                f"{len(headless)} of {len(self.runs)} logs have no first line; their fault, severity and horizon are "
+                f"unknown: {_first_of(headless)}"
+            )
         incomplete = [run.name for run, truth in zip(self.runs, self.truths, strict=True) if truth.kind == "incomplete"]
         if incomplete:
             lines.append(
                 f"{len(incomplete)} of {len(self.runs)} logs are incomplete (no last line) and left out of all scores: "
-                + ", ".join(incomplete[:3])
-                + (", …" if len(incomplete) > 3 else "")
+                f"{_first_of(incomplete)}"
             )
         return lines
 
@@ -95,6 +100,10 @@ class Study:
         """Print :meth:`warnings` to standard error, each after what it is about."""
         for warning in self.warnings():
             print(f"warning: {about}{warning}", file=sys.stderr)
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 def load_study(folder: str | Path, jobs: int | None = None) -> Study:

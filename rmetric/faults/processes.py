@@ -78,6 +78,8 @@ SHAPES = ("time_constant_steps",)
 """Fields of shape, not of size: they do not fade with the dose."""
 FATES = ("collapse_share", "non_finite_share", "non_finite_gradient_share")
 """Fields of which at most one comes true in a run."""
+NOT_NEGATIVE = ("gradient_factor", "kick", "stall_s")
+"""Processes that are at least 0."""
 
 
 @dataclass(frozen=True)
@@ -96,8 +98,8 @@ class Processes:
     """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps.
 
     Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place (``state.kick += …``, not
-    ``state.kick = …``), to finite numbers; :meth:`check` tells who does not. There is no loss, no R, no alert and no
-    label here: those follow from the processes.
+    ``state.kick = …``), to finite numbers and from its onset on; :meth:`check` and :meth:`check_past` tell who does
+    not. There is no loss, no R, no alert and no label here: those follow from the processes.
     """
 
     architecture: Architecture
@@ -132,7 +134,7 @@ class Processes:
     batch_loss: FloatsRT
     """Added to the training loss alone (bad batches), nats, (R, T)."""
     stall_s: FloatsRT
-    """Seconds added to the step, (R, T)."""
+    """Seconds added to the step, (R, T), at least 0."""
     non_finite_gradients: FloatsRT
     """Number of non-finite gradient entries in the step, (R, T); the optimizer skips such a step."""
     non_finite_weights: BoolsRT
@@ -175,7 +177,7 @@ class Processes:
         return {**vars(self), **reported, **{f"events[{row}]": events for row, events in enumerate(self.events)}}
 
     def check(self, handed: Mapping[str, Any], fault: str) -> None:
-        """Raise :class:`UserError` if a fault has written what gets lost, or is no finite number.
+        """Raise :class:`UserError` if a fault has written what gets lost, or what no process can be.
 
         Parameters
         ----------
@@ -190,10 +192,34 @@ class Processes:
                     f"fault {fault} puts a new value in the place of state.{name}, which the simulation does not see; "
                     f"change it in place, such as state.{name} += … or state.{name}[:] = …"
                 )
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not np.isfinite(value).all():
-                first = tuple(np.argwhere(~np.isfinite(value))[0])
+            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
+                _refuse(fault, name, value, ~np.isfinite(value), "finite")
+                if name in NOT_NEGATIVE:
+                    _refuse(fault, name, value, value < 0.0, "at least 0")
+
+    def past(self, active_RT: BoolsRT) -> dict[str, NDArray[Any]]:
+        """What lies before each run's first active step, by the name after ``state.``; copies."""
+        before = ~np.logical_or.accumulate(active_RT, axis=1)
+        onset_R = before.sum(axis=1) + 1
+        past = {name: each[before] for name, each in self.shared().items() if getattr(each, "shape", 0) == before.shape}
+        past["worker_lost_at"] = np.minimum(self.worker_lost_at, onset_R)
+        early = (sum(event.step < onset for event in own) for own, onset in zip(self.events, onset_R, strict=True))
+        past["events"] = np.fromiter(early, dtype=np.int64)
+        return past
+
+    def check_past(self, past: Mapping[str, NDArray[Any]], active_RT: BoolsRT, fault: str) -> None:
+        """Raise :class:`UserError` if a fault has disturbed a run before its onset, where it is to be healthy.
+
+        Parameters
+        ----------
+        past
+            :meth:`past`, before the fault.
+        """
+        for name, array in self.past(active_RT).items():
+            if not np.array_equal(array, past[name]):
                 raise UserError(
-                    f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be finite"
+                    f"fault {fault} changes state.{name} before its onset, where a run is healthy; "
+                    "change it only where active is true"
                 )
 
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
@@ -216,3 +242,9 @@ class Processes:
         earlier = step_R < self.worker_lost_at
         self.worker_lost_at[earlier] = step_R[earlier]
         self.lost_worker[earlier] = worker_R[earlier]
+
+
+def _refuse(fault: str, name: str, value: FloatsRT, wrong: BoolsRT, due: str) -> None:
+    if wrong.any():
+        first = tuple(np.argwhere(wrong)[0])
+        raise UserError(f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be {due}")

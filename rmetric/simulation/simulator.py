@@ -21,6 +21,7 @@ from rmetric.simulation.healthy import Healthy, HealthyParameters, healthy_proce
 from rmetric.simulation.parameters import Responses, SimulationParameters
 from rmetric.simulation.spec import RunSpec
 from rmetric.streams import RunStreams
+from rmetric.versions import foreign_modules
 
 TIMER_DECIMALS = 3
 """Step times are measured to the millisecond."""
@@ -114,9 +115,11 @@ def _inject(
                 stops = starts + part.duration_steps if part.duration_steps else np.full(len(starts), NEVER)
                 active = (column >= starts[:, None] - 1) & (column < stops[:, None] - 1)
                 state = processes.of_runs(rows)
-                handed = state.shared()
+                handed, past = state.shared(), state.past(active) if foreign_modules(type(part)) else {}
                 part.simulate(state, active, streams.of_runs(rows).within(f"fault {part.name}"))
                 state.check(handed, part.name)
+                if past:  # of a plug-in; the tests hold it of ours
+                    state.check_past(past, active, part.name)
                 last_stop = np.maximum(last_stop, stops)
         cleared[rows] = [int(stop) if stop <= streams.steps else None for stop in last_stop]
     return onsets, cleared

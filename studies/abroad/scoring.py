@@ -145,7 +145,7 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
 def alerts_in(file: Path, *more: str) -> pd.DataFrame:
     """A CSV of alerts with columns ``set, run, step`` and ``more``; :class:`UserError` if it is none."""
     try:
-        table = pd.read_csv(file, dtype={"set": str, "run": str, "kind": str})
+        table = pd.read_csv(file, dtype=str)  # pandas would take True for a step
     except ValueError as error:  # also one that is empty, or no text
         raise UserError(f"{file} is no CSV of alerts ({' '.join(str(error).split())})") from error
     *others, last = due = ("set", "run", "step", *more)

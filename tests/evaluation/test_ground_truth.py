@@ -111,6 +111,11 @@ def test_a_divergence_in_the_last_fifty_steps_is_censored_whatever_the_log_says(
     assert truth_of(earlier).kind == "failed"
 
 
+def test_a_divergence_counts_where_nobody_knows_when_training_was_to_end(make_run):
+    run = make_run(range(10, 551, 10), onset=448, failure=550, reason="DIVERGED")
+    assert truth_of(run) == Truth("failed", 448, 550, 550, "DIVERGED")
+
+
 def test_a_lost_injection_line_is_replaced_by_the_plan(make_run):
     run = make_run(range(10, 201, 10), onset=50, failure=120)
     run.events = run.events[1:]

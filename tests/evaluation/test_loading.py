@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import sys
@@ -35,6 +36,13 @@ def test_all_logs_are_read_in_order(logs):
     assert [run.name for run in study.runs] == sorted(path.stem for path in logs.glob("*.jsonl"))
     assert len(set(study.checksums)) == 12
     assert study.note == "" and study.warnings() == []
+
+
+def test_a_log_that_lost_its_first_line_is_told(logs):
+    headless = min(logs.glob("*.jsonl"))
+    headless.write_text("".join(headless.read_text(encoding="utf-8").splitlines(keepends=True)[1:]), encoding="utf-8")
+    (told,) = load_study(logs, jobs=1).warnings()
+    assert told.startswith("1 of 12 logs have no first line") and headless.stem in told
 
 
 def test_two_processes_read_and_score_the_same(logs):
@@ -289,11 +297,64 @@ def test_a_score_that_is_no_number_is_told_with_the_plugin_the_detector_the_reco
         score_study(load_study(logs, jobs=1), {"odd": make_detector("odd")}, jobs=1, plugins=[plugin])
 
 
-def test_what_a_plugin_imports_from_beside_it_counts_with_it(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "beside_it.py").write_text("FACTOR = 1\n", encoding="utf-8")
-    (tmp_path / "with_help.py").write_text("import beside_it\nclass Kind: pass\n", encoding="utf-8")
-    kind = importlib.import_module("with_help").Kind
+@pytest.mark.parametrize(
+    ("imports", "changed"),
+    [
+        ("import beside_it", "beside_it.py"),
+        ("import beside_it", "through_it.py"),
+        ("from inner import part", "inner/part.py"),
+        ("from inner import part", "inner/__init__.py"),
+        ("from inner.part import *", "inner/other.py"),
+        ("def late():\n    import inner.part", "inner/part.py"),
+    ],
+)
+def test_what_a_plugin_imports_from_below_its_folder_counts_with_it(imports, changed, tmp_path, monkeypatch):
+    files = {
+        "with_help.py": f"{imports}\nclass Kind: pass\n",
+        "beside_it.py": "def late():\n    import through_it\n",
+        "inner/part.py": "from . import other\n",
+        **dict.fromkeys(["through_it.py", "inner/__init__.py", "inner/other.py", "unused.py"], ""),
+    }
+    kind = _written(files, tmp_path, monkeypatch, "with_help").Kind
     before = foreign_code(kind)
-    (tmp_path / "beside_it.py").write_text("FACTOR = 25\n", encoding="utf-8")
+    (tmp_path / "unused.py").write_text("FACTOR = 25\n", encoding="utf-8")
+    assert foreign_code(kind) == before
+    (tmp_path / changed).write_text("FACTOR = 25\n", encoding="utf-8")
     assert foreign_code(kind) != before
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"), [("a_package/near.py", True), ("a_package/far.py", True), ("b.py", False)]
+)
+def test_what_an_installed_package_imports_from_itself_counts_with_it(changed, counts, tmp_path, monkeypatch):
+    files = {
+        "a_package/deep/kinds.py": "from .. import near\nfrom a_package.far import b\nimport b\nclass Kind: pass\n",
+        "a_package/far.py": "import b\n",
+        **dict.fromkeys(["a_package/__init__.py", "a_package/deep/__init__.py", "a_package/near.py", "b.py"], ""),
+    }
+    installed = tmp_path / "site-packages"
+    kind = _written(files, installed, monkeypatch, "a_package.deep.kinds").Kind
+    before = foreign_code(kind)
+    (installed / changed).write_text("FACTOR = 25\n", encoding="utf-8")
+    assert (foreign_code(kind) != before) == counts
+
+
+def test_an_installed_module_counts_without_the_others_beside_it(tmp_path, monkeypatch):
+    files = {"by_itself.py": "import b\nclass Kind: pass\n", "b.py": ""}
+    kind = _written(files, tmp_path / "site-packages", monkeypatch, "by_itself").Kind
+    before = foreign_code(kind)
+    (tmp_path / "site-packages" / "b.py").write_text("FACTOR = 25\n", encoding="utf-8")
+    assert foreign_code(kind) == before
+
+
+def _written(files, folder, monkeypatch, module):
+    """A module of files that are written for it; others of their names are forgotten."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    ours = {name.partition("/")[0].removesuffix(".py") for name in files}
+    for loaded in [*sys.modules]:
+        if loaded.partition(".")[0] in ours:
+            monkeypatch.delitem(sys.modules, loaded)
+    monkeypatch.syspath_prepend(folder)
+    return importlib.import_module(module)

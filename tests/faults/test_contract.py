@@ -403,6 +403,14 @@ def test_a_users_own_fault_runs_like_any_other(clean_registries: None) -> None:
         ("state.stal_s = 0.1 * active", r"sets state\.stal_s, which is not a process; did you mean stall_s\?"),
         ("state.kick += np.nan * active", r"makes state\.kick nan at step \d+; it must be finite"),
         ("state.stall_s[:, 299:] = np.inf", r"makes state\.stall_s inf at step 300; it must be finite"),
+        ("state.stall_s -= 1e9 * active", r"makes state\.stall_s -1000000000\.0 at step \d+; it must be at least 0"),
+        ("state.kick -= 1.0 * active", r"makes state\.kick -\S+ at step \d+; it must be at least 0"),
+        ("state.kick += 0.1", r"changes state\.kick before its onset, where a run is healthy; change it only where"),
+        ("state.floor[0] += 0.1", r"changes state\.floor before its onset"),
+        ("state.collapsed[:, 20] = True", r"changes state\.collapsed before its onset"),
+        ("state.reported['failed_experts'] += 1.0", r"changes state\.reported\['failed_experts'\] before its onset"),
+        ("state.lose_worker(np.array([90, 20]), np.array([1, 1]))", r"changes state\.worker_lost_at before its onset"),
+        ("state.report_events(~active, 'gpu', np.zeros(2, int), 'fatal')", r"changes state\.events before its onset"),
     ],
 )
 def test_what_a_fault_writes_past_the_simulation_is_told(written: str, told: str, clean_registries: None) -> None:

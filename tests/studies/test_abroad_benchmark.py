@@ -102,6 +102,7 @@ def test_alerts_of_an_unknown_run_or_step_are_refused(tmp_path: Path) -> None:
         (b"\xff\xfe\x00\x80", "is no CSV of alerts"),
         (b"a,b\n1,2\n", "has columns 'a', 'b'; 'set', 'run' and 'step' are due"),
         (b"set,run,step\nzoo,lost,soon\n", "has a step 'soon'; a whole number is due"),
+        (b"set,run,step\nzoo,lost,True\nzoo,lost,\n", "has a step 'True'; a whole number is due"),
         (b"set,run,step\nzoo,,300\n", "has an alert at step 300 without a set or a run"),
         (b"set,run,step\nzoo,lost,300,\n", "has more values in its rows than names in its first line"),
     ],
