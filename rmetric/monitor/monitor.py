@@ -331,8 +331,8 @@ class TrainingMonitor:
     def validation(self, loss: Tensor | float) -> None:
         """Report a validation loss, nats: that of the model after the latest step.
 
-        The log has it at that step; detectors see it in the record of the next one. It is taken for a loss, of which
-        less is better: of an accuracy, report 1 minus it.
+        The log has it at that step; detectors see it in the next record, or at the end one that is not finite. It is
+        taken for a loss, of which less is better: of an accuracy, report 1 minus it.
         """
         self._clock.leave_out()  # an evaluation is no part of a step's time
         usable = self._order.usable(loss)
@@ -412,7 +412,17 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _end(self, failure: Failure | None) -> None:
+        if self._resumed:  # what had reached its end has one again
+            self._start()
+        self._judge_rest()
         self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
+
+    @never_raises(None)
+    def _judge_rest(self) -> None:
+        """Judge what no record has: the evaluation after the last one."""
+        validation, self._validation = self._validation, []
+        if self._started and validation:
+            self._pipeline.judge_last_evaluation(*validation[-1])
 
     def __enter__(self) -> Self:
         return self
@@ -438,6 +448,7 @@ class TrainingMonitor:
     def detach(self) -> None:
         """Stop watching and remove every hook; the log is left without an end, which the caller writes."""
         self._process_pending()
+        self._judge_rest()
         self._leave(None)
 
     def _means_lost_worker(self, error: BaseException) -> bool:
@@ -464,8 +475,6 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:
-        if terminal is not None and self._resumed:  # what had reached its end has one again
-            self._start()
         self._recorder.write_notes()
         if terminal is not None and self._started:
             if self._processes.first and terminal["event"] == SUCCESS:
