@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -27,6 +28,7 @@ from rmetric.monitor.arguments import (
     check_trained,
     hardware_report,
     unwrapped,
+    usable_loss,
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS
 from rmetric.monitor.detector_set import DetectorSet
@@ -129,9 +131,10 @@ class TrainingMonitor:
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
     record_every
         Steps between records, at least 1: those whose number is a multiple of it are measured, scored and logged, the
-        steps between cost next to nothing. Step times are means since the record before. Not with ``sync``, ``policy``
-        or ``mechanism``. ``"auto"``: a record of every step up to the 96th, then as many as keep the cost of watching
-        below 0.5 % of a step; for a training in one process.
+        steps between cost next to nothing. The last step has one too, of its loss alone, if that is not finite. Step
+        times are means since the record before. Not with ``sync``, ``policy`` or ``mechanism``. ``"auto"``: a record of
+        every step up to the 96th, then as many as keep the cost of watching below 0.5 % of a step; for a training in
+        one process.
     sigma_sq_every
         Steps between measurements of σ² from micro-batches, at least 1, up to the next record; the records between
         keep the latest value.
@@ -196,6 +199,7 @@ class TrainingMonitor:
         """Calls of :meth:`step` so far, those before a resume included."""
         self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
         self._rewards: list[float] = []  # those that no record has yet
+        self._unrecorded: Tensor | float | None = None  # loss of the latest step, if it has no record
         self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
@@ -283,7 +287,7 @@ class TrainingMonitor:
             self._choose_interval()
         else:  # most of a monitor's cost is here where records come seldom
             proceed = True
-            self._rest()
+            self._rest(loss)
         for what in self._order.taken():
             wrong = {"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": WORDS[what]}
             self._recorder.note(wrong)
@@ -291,6 +295,7 @@ class TrainingMonitor:
 
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
         """Watch a step that has a record."""
+        self._unrecorded = None
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
@@ -319,8 +324,9 @@ class TrainingMonitor:
         self._measurer.stand_for(self._interval.steps, self._interval.steps_per_sigma_sq)
         self._pipeline.stand_for(self._interval.steps, self._interval.records_per_sigma_sq)
 
-    def _rest(self) -> None:
+    def _rest(self, loss: Tensor | float) -> None:
         """Pass by a step between two records."""
+        self._unrecorded = loss.detach() if isinstance(loss, Tensor) else loss
         self._order.step()
         self._clock.tick()
         self._measurer.rest(self.step_number)
@@ -419,9 +425,16 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _judge_rest(self) -> None:
-        """Judge what no record has: the evaluation after the last one."""
+        """Judge what no record has: whether the last loss is finite, if the record before says otherwise, or else the
+        last evaluation.
+        """
+        loss, self._unrecorded = usable_loss(self._unrecorded), None
         validation, self._validation = self._validation, []
-        if self._started and validation:
+        finite = self._pipeline.non_finite_since is None
+        if loss is not None and math.isfinite(loss.item()) != finite:
+            losses = [found for _, found in validation]
+            self._pipeline.process(unmeasured_step(self.step_number, math.nan, loss, losses))
+        elif self._started and validation:
             self._pipeline.judge_last_evaluation(*validation[-1])
 
     def __enter__(self) -> Self:

@@ -186,7 +186,7 @@ class Recorder:
             self._sinks.event({"event": "SETTING_CHANGED", "step": number, **change._asdict()})
         self._sinks.event(self._record(observation, detections, estimators.noise_scale))
         self.alerts(detections)
-        if number % TENSOR_NORMS_EVERY == 0 or detections.alerts:
+        if numbers.gradients and (number % TENSOR_NORMS_EVERY == 0 or detections.alerts):
             names = [numbers.names[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": number, "norms": norms})

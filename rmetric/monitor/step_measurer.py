@@ -88,9 +88,12 @@ class ArrivedStep:
     """Lines about the workers' times."""
 
 
-def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
-    """A step of which only the time is known."""
-    return PendingStep(step, DeviceTransfer([], None, None, {}), math.nan, step_time_s, "", [])
+def unmeasured_step(
+    step: int, step_time_s: float, loss: Tensor | None = None, validation: Sequence[float] = ()
+) -> PendingStep:
+    """A step of which no more is known than its time, its loss, and the validation losses before."""
+    transfer = DeviceTransfer([], None, None, {"training_loss": loss})
+    return PendingStep(step, transfer, math.nan, step_time_s, "", [*validation])
 
 
 class StepMeasurer:
