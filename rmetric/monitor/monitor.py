@@ -23,6 +23,7 @@ from rmetric.monitor.arguments import (
     check_number,
     check_optional,
     check_options,
+    check_parameters,
     check_record_interval,
     check_state,
     check_trained,
@@ -127,6 +128,8 @@ class TrainingMonitor:
         Also look inside the model every so many steps (docs/mechanism.md): ``"auto"``, names of monitors, or a
         :class:`~rmetric.monitor.mechanism.MechanismWatch`, which is closed with this monitor; ``None``: no. The first
         process looks.
+    parameters
+        Those of the model that are measured, as of one network of two that have an optimizer each; ``None``: all.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
     record_every
@@ -174,6 +177,7 @@ class TrainingMonitor:
         policy: Policy | Iterable[Policy] | None = None,
         attention_logits: bool = False,
         mechanism: MechanismWatch | MonitorSelection | None = None,
+        parameters: Iterable[nn.Parameter] | None = None,
         update_entries: int | None = ENTRIES,
         record_every: int | Literal["auto"] = 1,
         sigma_sq_every: int = 1,
@@ -182,6 +186,7 @@ class TrainingMonitor:
     ) -> None:
         optimizer = unwrapped(optimizer)
         check_trained(model, optimizer)
+        parameters = check_parameters(parameters, model)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
         check_optional(
             log=log, hang=hang, hardware=hardware, vocabulary=vocabulary, update_entries=update_entries,
@@ -217,7 +222,7 @@ class TrainingMonitor:
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)
             inside = made(make.mechanism(mechanism))
-            self._measurer = made(make.measurer(update_entries, attention_logits, inside))
+            self._measurer = made(make.measurer(parameters, update_entries, attention_logits, inside))
             self._own_watch = made(make.own_watch(hardware))
             watch = hardware if isinstance(hardware, HardwareWatch) else self._own_watch
             self._pipeline = make.pipeline(detector_set, self._recorder, watch, on_alert)
