@@ -20,7 +20,9 @@ class DispersionSource(Protocol):
     """A source of the gradient norms whose variance is σ².
 
     A step's gradient is the mean of its parts' gradients: of the workers' (each worker's own gradient), or of the
-    micro-batches' (each one's contribution to the sum, times their number).
+    micro-batches' (each one's contribution to the sum, times their number). Where a loop divides each loss by a fixed
+    number and a step has fewer micro-batches, its gradient is smaller by as much, and so are those of its parts: the
+    noise scale, which compares both, stays right.
     """
 
     name: ClassVar[str]
