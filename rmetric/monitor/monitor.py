@@ -415,7 +415,8 @@ class TrainingMonitor:
         """End the log properly and remove every hook. May be called twice.
 
         The last line says how the run ended: as ``failure`` has it; else NAN_LOSS if the loss was not finite to the
-        end; else success. A run that is left through an exception has no such line: it is incomplete.
+        end; else success. A run that is left through an exception has no such line: it is incomplete. The monitor
+        goes on to refer to the model; to free its memory, let go of both.
         """
         self._process_pending()
         self._closed = True
