@@ -44,6 +44,8 @@ class RunSummary:
 
     records: int = 0
     last_step: int = 0
+    last_record: int | None = field(default=None, init=False)
+    """Step of the last record; ``None``: not known."""
     alerts: int = 0
     """Causes that raised an alert; two detectors that saw the same are one."""
     first_alert: int | None = None
@@ -68,7 +70,7 @@ class RunSummary:
         kind = event.get("event")
         if kind == "METRICS":
             self.records += 1
-            self.last_step = step_of(event) or self.last_step
+            self.last_record = self.last_step = step_of(event) or self.last_step
         elif kind == "ALERT" and is_news(event):
             self.alerts += 1
             if self.first_alert is None:
@@ -145,6 +147,8 @@ class RunSummary:
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
         calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""
         found = f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}"
+        if self.last_record is not None and self.last_record < self.last_step:
+            found += f" up to step {self.last_record:,}"
         remarks = "".join(f"; {REMARKS[remark]}" for remark in self.remarks)
         return f"{found}{first}{states}{repairs}{warnings}{calls}{remarks}"
 

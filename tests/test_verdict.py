@@ -24,7 +24,7 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
     ("events", "sentence"),
     [
         ([*RECORDS, SUCCESS], "in order as far as it was watched: no alert in 100 records"),
-        ([*RECORDS[:20], SUCCESS], "too short to be judged: no alert in 20 records"),
+        ([*RECORDS[:20], SUCCESS], "too short to be judged: no alert in 20 records up to step 20"),
         (
             [*RECORDS, ALERT, AGAIN, SUCCESS],
             "not in order, look at its alerts: 1 alert in 100 records, the first at step 81 (numerics)",

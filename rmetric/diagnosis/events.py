@@ -89,7 +89,7 @@ class Event:
     @property
     def last_step(self) -> int:
         """Last step of it."""
-        return self.until if self.lasts_to is None else self.lasts_to
+        return self.until if self.lasts_to is None else max(self.until, self.lasts_to)
 
     def go_on(self, later: Event) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""

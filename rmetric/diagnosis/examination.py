@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +17,7 @@ from rmetric.diagnosis.not_judged import not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
+from rmetric.measurements import Observation
 from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, step_of
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
@@ -137,13 +140,13 @@ class Examination:
         notes
             What is to be said about the log.
         """
-        history, records = self._history.observations, self._seeker.records
-        for event in self._seeker.events:
+        history, records, seeker = self._history.observations, self._seeker.records, self._with_last_evaluation()
+        for event in seeker.events:
             self._say_what_changed(event, history)
-            event.over = self._seeker.is_over(event)
+            event.over = seeker.is_over(event)
             event.exploded = exploded(event, history)
-            event.lasts_to = self._last_step if self._seeker.stands(event) or lasts(event, history) else None
-        found = findings_of(self._seeker.events, states_of(history), records, self._steps_a_record)
+            event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
+        found = findings_of(seeker.events, states_of(history), records, self._steps_a_record)
         return Diagnosis(
             run=run,
             source=source,
@@ -157,6 +160,15 @@ class Examination:
             damaged=damaged,
             notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_announcements()),
         )
+
+    def _with_last_evaluation(self) -> EventSeeker:
+        """The seeker, which has judged the last evaluation too if that is not finite and no record has it."""
+        latest = self._history.last_evaluation
+        if latest is None or self._last_step is None or latest[0] < self._last_step or not math.isinf(latest[1]):
+            return self._seeker
+        seeker = copy.deepcopy(self._seeker)  # in the next record, should there be one, it is judged by itself
+        seeker.update(Observation(latest[0], validation_loss=latest[1], evaluated=True))
+        return seeker
 
     def _say_what_changed(self, event: Event, history: Observations) -> None:
         """Let an event know of the settings that changed in it, whatever else it is about."""

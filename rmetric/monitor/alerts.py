@@ -94,9 +94,10 @@ def finding_of(
         found = _not_finite(observation, outliers)
         return found if finite_inputs else _of_broken_batch(found, observation)
     if broken_evaluation(observation):
+        still = "" if math.isnan(loss) else f", the training loss is still ({in_words(loss)})"
         return Finding(
             "not_finite",
-            [f"the validation loss is not finite, the training loss is still ({in_words(loss)})"],
+            [f"the validation loss is not finite{still}"],
             "Look at what evaluation alone uses: running statistics of batch norm, other precision, an example that no "
             "training batch has.",
         )

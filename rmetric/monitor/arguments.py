@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, get_args
 
@@ -44,6 +44,20 @@ def check_trained(model: Any, optimizer: Any) -> None:
             f"{type(model).__name__} has no parameter with requires_grad=True; give the monitor the model that is "
             "trained, after its layers are unfrozen"
         )
+
+
+def check_parameters(parameters: Iterable[Any] | None, model: nn.Module) -> list[nn.Parameter] | None:
+    """Those of the model that are measured; raises :class:`UserError` unless one of them is trained."""
+    if parameters is None:
+        return None
+    chosen = [*parameters]
+    trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
+    if trained.isdisjoint(map(id, chosen)):
+        raise UserError(
+            f"none of parameters= is a parameter of {type(model).__name__} with requires_grad=True; pass such as "
+            "parameters=model.generator.parameters()"
+        )
+    return chosen
 
 
 def unwrapped(optimizer: Any) -> Any:

@@ -134,7 +134,8 @@ class UpdateSize:
 
     **Deviation:** the change is measured on the parameters and not worked out from the optimizer's state. That is the
     same number for AdamW (a test compares them), needs no knowledge of the optimizer, contains clipping and weight
-    decay, and also shows an update that was computed wrongly, which the state does not.
+    decay, and also shows an update that was computed wrongly, which the state does not. Of sharded parameters it is
+    that of this process's shards: nothing is exchanged for it.
     """
 
     def __init__(self, parameters: ModelParameters, entries: int | None = ENTRIES) -> None:

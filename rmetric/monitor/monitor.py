@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -22,11 +23,13 @@ from rmetric.monitor.arguments import (
     check_number,
     check_optional,
     check_options,
+    check_parameters,
     check_record_interval,
     check_state,
     check_trained,
     hardware_report,
     unwrapped,
+    usable_loss,
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS
 from rmetric.monitor.detector_set import DetectorSet
@@ -125,13 +128,16 @@ class TrainingMonitor:
         Also look inside the model every so many steps (docs/mechanism.md): ``"auto"``, names of monitors, or a
         :class:`~rmetric.monitor.mechanism.MechanismWatch`, which is closed with this monitor; ``None``: no. The first
         process looks.
+    parameters
+        Those of the model that are measured, as of one network of two that have an optimizer each; ``None``: all.
     update_entries
         Entries of the parameters whose change is measured, evenly spread; ``None``: all.
     record_every
         Steps between records, at least 1: those whose number is a multiple of it are measured, scored and logged, the
-        steps between cost next to nothing. Step times are means since the record before. Not with ``sync``, ``policy``
-        or ``mechanism``. ``"auto"``: a record of every step up to the 96th, then as many as keep the cost of watching
-        below 0.5 % of a step; for a training in one process.
+        steps between cost next to nothing. The last step has one too, of its loss alone, if that is not finite. Step
+        times are means since the record before. Not with ``sync``, ``policy`` or ``mechanism``. ``"auto"``: a record of
+        every step up to the 96th, then as many as keep the cost of watching below 0.5 % of a step; for a training in
+        one process.
     sigma_sq_every
         Steps between measurements of σ² from micro-batches, at least 1, up to the next record; the records between
         keep the latest value.
@@ -171,6 +177,7 @@ class TrainingMonitor:
         policy: Policy | Iterable[Policy] | None = None,
         attention_logits: bool = False,
         mechanism: MechanismWatch | MonitorSelection | None = None,
+        parameters: Iterable[nn.Parameter] | None = None,
         update_entries: int | None = ENTRIES,
         record_every: int | Literal["auto"] = 1,
         sigma_sq_every: int = 1,
@@ -179,6 +186,7 @@ class TrainingMonitor:
     ) -> None:
         optimizer = unwrapped(optimizer)
         check_trained(model, optimizer)
+        parameters = check_parameters(parameters, model)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
         check_optional(
             log=log, hang=hang, hardware=hardware, vocabulary=vocabulary, update_entries=update_entries,
@@ -196,6 +204,7 @@ class TrainingMonitor:
         """Calls of :meth:`step` so far, those before a resume included."""
         self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
         self._rewards: list[float] = []  # those that no record has yet
+        self._unrecorded: Tensor | float | None = None  # loss of the latest step, if it has no record
         self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
         self._pending: PendingStep | None = None
         self._started = self._resumed = self._closed = False
@@ -213,7 +222,7 @@ class TrainingMonitor:
             self._clock = StepClock(now, phases, Waits() if clock is None else float)
             self._recorder = make.recorder(detector_set, announce, sinks, config)
             inside = made(make.mechanism(mechanism))
-            self._measurer = made(make.measurer(update_entries, attention_logits, inside))
+            self._measurer = made(make.measurer(parameters, update_entries, attention_logits, inside))
             self._own_watch = made(make.own_watch(hardware))
             watch = hardware if isinstance(hardware, HardwareWatch) else self._own_watch
             self._pipeline = make.pipeline(detector_set, self._recorder, watch, on_alert)
@@ -283,7 +292,7 @@ class TrainingMonitor:
             self._choose_interval()
         else:  # most of a monitor's cost is here where records come seldom
             proceed = True
-            self._rest()
+            self._rest(loss)
         for what in self._order.taken():
             wrong = {"event": CALL_ORDER, "step": self.step_number, "wrong": what, "details": WORDS[what]}
             self._recorder.note(wrong)
@@ -291,6 +300,7 @@ class TrainingMonitor:
 
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
         """Watch a step that has a record."""
+        self._unrecorded = None
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
@@ -319,8 +329,9 @@ class TrainingMonitor:
         self._measurer.stand_for(self._interval.steps, self._interval.steps_per_sigma_sq)
         self._pipeline.stand_for(self._interval.steps, self._interval.records_per_sigma_sq)
 
-    def _rest(self) -> None:
+    def _rest(self, loss: Tensor | float) -> None:
         """Pass by a step between two records."""
+        self._unrecorded = loss.detach() if isinstance(loss, Tensor) else loss
         self._order.step()
         self._clock.tick()
         self._measurer.rest(self.step_number)
@@ -331,8 +342,8 @@ class TrainingMonitor:
     def validation(self, loss: Tensor | float) -> None:
         """Report a validation loss, nats: that of the model after the latest step.
 
-        The log has it at that step; detectors see it in the record of the next one. It is taken for a loss, of which
-        less is better: of an accuracy, report 1 minus it.
+        The log has it at that step; detectors see it in the next record, or at the end one that is not finite. It is
+        taken for a loss, of which less is better: of an accuracy, report 1 minus it.
         """
         self._clock.leave_out()  # an evaluation is no part of a step's time
         usable = self._order.usable(loss)
@@ -404,7 +415,8 @@ class TrainingMonitor:
         """End the log properly and remove every hook. May be called twice.
 
         The last line says how the run ended: as ``failure`` has it; else NAN_LOSS if the loss was not finite to the
-        end; else success. A run that is left through an exception has no such line: it is incomplete.
+        end; else success. A run that is left through an exception has no such line: it is incomplete. The monitor
+        goes on to refer to the model; to free its memory, let go of both.
         """
         self._process_pending()
         self._closed = True
@@ -412,7 +424,24 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _end(self, failure: Failure | None) -> None:
+        if self._resumed:  # what had reached its end has one again
+            self._start()
+        self._judge_rest()
         self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
+
+    @never_raises(None)
+    def _judge_rest(self) -> None:
+        """Judge what no record has: whether the last loss is finite, if the record before says otherwise, or else the
+        last evaluation.
+        """
+        loss, self._unrecorded = usable_loss(self._unrecorded), None
+        validation, self._validation = self._validation, []
+        finite = self._pipeline.non_finite_since is None
+        if loss is not None and math.isfinite(loss.item()) != finite:
+            losses = [found for _, found in validation]
+            self._pipeline.process(unmeasured_step(self.step_number, math.nan, loss, losses))
+        elif self._started and validation:
+            self._pipeline.judge_last_evaluation(*validation[-1])
 
     def __enter__(self) -> Self:
         return self
@@ -438,6 +467,7 @@ class TrainingMonitor:
     def detach(self) -> None:
         """Stop watching and remove every hook; the log is left without an end, which the caller writes."""
         self._process_pending()
+        self._judge_rest()
         self._leave(None)
 
     def _means_lost_worker(self, error: BaseException) -> bool:
@@ -464,8 +494,6 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:
-        if terminal is not None and self._resumed:  # what had reached its end has one again
-            self._start()
         self._recorder.write_notes()
         if terminal is not None and self._started:
             if self._processes.first and terminal["event"] == SUCCESS:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 ABSENT = nn.Parameter(torch.empty(0), requires_grad=False)
 """Stands where a parameter was that the model has no more; it never has a gradient."""
@@ -31,10 +31,13 @@ class ModelParameters:
     ----------
     model
         The module that is trained.
+    only
+        No others than these; ``None``: any.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> None:
         self._model = model
+        self._only = None if only is None else {id(tensor): tensor for tensor in only}
         self.names: list[str] = []
         """Name of each parameter; the list only grows."""
         self.tensors: list[nn.Parameter] = []
@@ -60,6 +63,10 @@ class ModelParameters:
         """Those of :attr:`tensors` that the model has now."""
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
+    def may_be(self, tensor: Tensor) -> bool:
+        """Whether a parameter of the model is one of them as soon as it is trained."""
+        return self._only is None or id(tensor) in self._only
+
     def refresh(self) -> None:
         """Take in what has come or gone since the last call; call it when the gradients of a step are there."""
         if not self._sharded and list(map(id, chain.from_iterable(self._tables))) != self._identities:
@@ -81,7 +88,8 @@ class ModelParameters:
         self._identities = list(map(id, self._members))
         scaled = [module for module in modules if getattr(module, "max_norm", None) is not None]
         self.renormalised = {id(tensor) for module in scaled for tensor in module._parameters.values()}
-        found = {name: tensor for name, tensor in self._model.named_parameters() if not tensor.is_meta}
+        named = self._model.named_parameters()
+        found = {name: tensor for name, tensor in named if not tensor.is_meta and self.may_be(tensor)}
         for name in self.names:
             self._put(name, found.pop(name, ABSENT))
         self._frozen = {name: tensor for name, tensor in found.items() if not tensor.requires_grad}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -76,11 +76,15 @@ class PartsFor:
         )
 
     def measurer(
-        self, update_entries: int | None, attention_logits: bool, mechanism: MechanismWatch | None
+        self,
+        parameters: Iterable[nn.Parameter] | None,
+        update_entries: int | None,
+        attention_logits: bool,
+        mechanism: MechanismWatch | None,
     ) -> StepMeasurer:
         """Takes the measurements of a step."""
         return StepMeasurer(
-            self.model, self.optimizer, scaler=self.scaler, update_entries=update_entries,
+            self.model, self.optimizer, scaler=self.scaler, parameters=parameters, update_entries=update_entries,
             attention_logits=attention_logits, mechanism=mechanism, phases=self.phases,
             record_every=self.interval.steps, sigma_sq_every=self.interval.steps_per_sigma_sq,
         )  # fmt: skip

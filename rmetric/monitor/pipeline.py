@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import UserError
-from rmetric.measurements import Observation
+from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
@@ -20,7 +20,7 @@ from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.settings import Change
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.transfer import UNMEASURED, StepNumbers
 from rmetric.records import VALIDATION, Observations
 from rmetric.state import restore, state_of
 from rmetric.states import History
@@ -122,6 +122,14 @@ class StepPipeline:
         """Remember an evaluation that was made after a step."""
         if self._seen is not None:
             self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
+
+    def judge_last_evaluation(self, step: int, loss: float) -> None:
+        """Alert at the end of the run if its last evaluation, which no record has, is not finite."""
+        observation = Observation(step, validation_loss=in_convention(loss), evaluated=True)
+        if broken_evaluation(observation):
+            detections = self.detectors.update(observation, UNMEASURED)
+            self._recorder.alerts(detections, at_end=True)
+            self._call_user(detections)
 
     def _arrived(self, pending: PendingStep, *, gradients_cleared: bool) -> ArrivedStep:
         """The step with its numbers, as soon as they are here, and with what they, workers and hardware say."""

@@ -185,10 +185,8 @@ class Recorder:
         for change in (*step.changes, *pending.restored_settings):
             self._sinks.event({"event": "SETTING_CHANGED", "step": number, **change._asdict()})
         self._sinks.event(self._record(observation, detections, estimators.noise_scale))
-        for alert in detections.alerts:
-            fields = {name: value for name, value in vars(alert).items() if value != ""}
-            self._sinks.event({"event": "ALERT", **fields})
-        if number % TENSOR_NORMS_EVERY == 0 or detections.alerts:
+        self.alerts(detections)
+        if numbers.gradients and (number % TENSOR_NORMS_EVERY == 0 or detections.alerts):
             names = [numbers.names[index] for index in numbers.gradients]
             norms = dict(zip(names, numbers.norms.tolist(), strict=True))
             self._sinks.event({"event": "TENSOR_GRAD_NORMS", "step": number, "norms": norms})
@@ -196,6 +194,12 @@ class Recorder:
             self._sinks.flush()
         for detail in (*step.of_workers, *(step.inside.events if step.inside else ())):
             self._sinks.event(detail)
+
+    def alerts(self, detections: Detections, **marks: bool) -> None:
+        """Write the alerts that begin in a step; ``at_end=True``: those that a run that is resumed writes again."""
+        for alert in detections.alerts:
+            fields = {name: value for name, value in vars(alert).items() if value != ""}
+            self._sinks.event({"event": "ALERT", **fields, **marks})
 
     def write_notes(self, step: float = math.inf) -> None:
         """Write the notes up to a step, in their order; at the end all of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -88,9 +88,12 @@ class ArrivedStep:
     """Lines about the workers' times."""
 
 
-def unmeasured_step(step: int, step_time_s: float) -> PendingStep:
-    """A step of which only the time is known."""
-    return PendingStep(step, DeviceTransfer([], None, None, {}), math.nan, step_time_s, "", [])
+def unmeasured_step(
+    step: int, step_time_s: float, loss: Tensor | None = None, validation: Sequence[float] = ()
+) -> PendingStep:
+    """A step of which no more is known than its time, its loss, and the validation losses before."""
+    transfer = DeviceTransfer([], None, None, {"training_loss": loss})
+    return PendingStep(step, transfer, math.nan, step_time_s, "", [*validation])
 
 
 class StepMeasurer:
@@ -102,6 +105,8 @@ class StepMeasurer:
         What is trained.
     scaler
         An enabled gradient scaler, or ``None``.
+    parameters
+        Those of the model that are measured; ``None``: all.
     update_entries
         Entries of the parameters whose change is measured; ``None``: all.
     record_every
@@ -122,6 +127,7 @@ class StepMeasurer:
         optimizer: torch.optim.Optimizer,
         *,
         scaler: torch.amp.GradScaler | None,
+        parameters: Iterable[nn.Parameter] | None = None,
         update_entries: int | None,
         attention_logits: bool,
         mechanism: MechanismWatch | None,
@@ -130,7 +136,7 @@ class StepMeasurer:
         sigma_sq_every: int = 1,
     ) -> None:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
-        self.parameters = ModelParameters(model)
+        self.parameters = ModelParameters(model, parameters)
         """Parameters that are trained."""
         self.gradients = GradientNorms(self.parameters)
         self.update = UpdateSize(self.parameters, update_entries)
@@ -141,7 +147,8 @@ class StepMeasurer:
             self.updates, self._batches = made(UpdateProbe(self.parameters, optimizer)), made(BatchProbe(model))
             self._targets, self._statistics = made(TargetProbe(model)), StatisticsProbe(model, self.parameters)
             self._attention = made(AttentionLogits(model) if attention_logits else None)
-            self.dispersion = dispersion_source(model, phases.gradients_ready if phases else tuple)
+            own_times = phases.gradients_ready if phases else tuple
+            self.dispersion = dispersion_source(model, own_times, self.parameters.may_be)
         """Source of the parts' gradient norms; ``None``: there is none."""
         self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)

@@ -43,6 +43,10 @@ class StepNumbers:
         return bool(np.isfinite(self.norms).all())
 
 
+UNMEASURED = StepNumbers([], np.empty(0), np.empty(0), {})
+"""Numbers of what is no step."""
+
+
 class PendingTensor:
     """A tensor on its way to the host. Making it starts the copy, :meth:`read` waits for its end.
 

@@ -219,7 +219,7 @@ class Replayer:
         replay.outcome = truth.kind if metadata.is_event_log or run.terminal is not None else "not stated"
         if metadata.is_own:
             replay.own, replay.own_alerts, replay.model = metadata.summary, metadata.own_alerts, run.model_type
-            replay.own.records = self._records
+            replay.own.records, replay.own.last_record = self._records, self._last_step
             replay.own.last_step = replay.own.last_step if replay.own.ended else self._last_step or 0
             replay.outcome = "ended" if replay.outcome == "clean" else replay.outcome
         elif metadata.names_its_run:

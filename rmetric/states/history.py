@@ -55,6 +55,12 @@ class History:
             steps, losses = steps[1::2], _means(losses)
         self._evaluations = steps, losses
 
+    @property
+    def last_evaluation(self) -> tuple[int, float] | None:
+        """Step and loss of the last of the evaluations that the log tells of; ``None``: there is none."""
+        steps, losses = self._evaluations
+        return (int(steps[-1]), float(losses[-1])) if len(steps) else None
+
     def add(self, observation: Observation) -> None:
         """Append one record."""
         self._waiting.append((observation.step, observation.evaluated, *map(observation.__getitem__, READS)))

@@ -441,6 +441,29 @@ def test_a_validation_loss_that_stays_nan_has_not_passed() -> None:
     assert finding.sentence.endswith("and it is so at the end")
 
 
+@pytest.mark.parametrize(
+    ("evaluations", "severities"),
+    [
+        ({150: 2.5, 199: math.inf}, ["error"]),
+        ({150: 2.5, 198: math.inf, 199: 2.4}, []),
+        ({150: 2.5, 199: 2.4}, []),
+        ({150: math.inf}, []),  # the next record would have it
+    ],
+)
+def test_an_evaluation_after_the_last_record_counts(evaluations: dict[int, float], severities: list[str]) -> None:
+    lines = [
+        {"event": "VALIDATION", "step": step} | ({"validation_loss": loss} if math.isfinite(loss) else {})
+        for step, loss in evaluations.items()
+    ]
+    examination = Examination()
+    examination.extend(run_of(losses(200)))
+    examination.note(lines)
+    for _ in range(2):  # to ask changes nothing
+        found = examination.diagnosis("run").findings
+        assert [finding.severity for finding in found] == severities
+        assert all((finding.name, finding.step, finding.until) == ("NOT_FINITE", 199, 199) for finding in found)
+
+
 def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
     loss = losses()
     loss[300:] *= 1.5 ** np.arange(1, 101)

@@ -1,15 +1,19 @@
 """Steps between records chosen by what a record costs: the choice, the log, a resume, what it does not go with."""
 
 import itertools
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.record_interval import CHECKED, INTERVALS, RARE, REST, SHARE, TRIED, RecordInterval, interval
 from rmetric.monitor.repair import SkipUpdate
+from rmetric.replay import replay_log
 from tests.monitor.common import lines_of, small_loss, small_training
 
 CHOSEN = CHECKED + TRIED
@@ -92,6 +96,46 @@ def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_p
     resumed.close()
     later = [record["step"] for record in lines_of(log, "METRICS") if record["step"] > 800]
     assert later == [step for step in range(801, 1001) if step % every == 0]
+
+
+@pytest.mark.parametrize("leave", [TrainingMonitor.close, TrainingMonitor.detach])
+def test_a_last_loss_that_is_not_finite_has_a_record_and_fails_the_run(
+    tmp_path: Path, leave: Callable[[TrainingMonitor], None]
+) -> None:
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    monitor = TrainingMonitor(model, optimizer, log=log, announce=False, hardware=False, record_every=50)
+    train(monitor, model, optimizer, range(1, 120))
+    with torch.no_grad():
+        next(model.parameters()).fill_(math.nan)
+    train(monitor, model, optimizer, range(120, 131))
+    monitor.validation(math.nan)
+    leave(monitor)
+    *_, before, last = lines_of(log, "METRICS")
+    assert (before["step"], before["is_nan"], last["step"], last["is_nan"]) == (100, False, 130, True)
+    assert monitor.alerts["numerics"] == 130
+    replayed = replay_log(log).alerts
+    assert monitor.alerts == {name: replayed[name] for name in monitor.alerts}
+    failures = [{"event": "EXPERIMENT_FAILURE", "step": 130, "reason": "NAN_LOSS"}]
+    assert lines_of(log, "EXPERIMENT_FAILURE") == (failures if leave is TrainingMonitor.close else [])
+
+
+def test_a_last_loss_that_is_finite_again_has_a_record_and_one_that_always_was_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model, optimizer = small_training()
+    log = tmp_path / "run.jsonl"
+    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, record_every=50)
+    train(monitor, model, optimizer, range(1, 50))
+    monitor.step(math.nan)
+    train(monitor, model, optimizer, range(51, 61))
+    monitor.close()
+    assert [record["step"] for record in lines_of(log, "METRICS")] == [50, 60]
+    assert lines_of(log, "EXPERIMENT_SUCCESS")
+    with TrainingMonitor(model, optimizer, hardware=False, record_every=50) as monitor:
+        train(monitor, model, optimizer, range(1, 120))
+    assert monitor.last is not None and monitor.last.step == 100
+    assert "no alert in 2 records up to step 100" in caplog.text
 
 
 def test_an_interval_of_1_that_was_chosen_is_kept_as_well(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_run
-from rmetric.monitor import TrainingMonitor
+from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks.base import points
 from rmetric.replay import replay_log
 from tests.helpers import lines_of
+from tests.monitor.common import lines_of as lines_about
 from tests.monitor.common import small_loss, small_training
 
 MODES: list[dict[str, Any]] = [{}, {"sync": True}, {"policy": RecomputeStep(rehearsal=False)}]
@@ -117,6 +121,46 @@ def test_a_resumed_run_writes_the_same_lines(tmp_path: Path, checkpoint_first: b
     train(second, model, optimizer, 5, 8)
     second.close()
     assert (tmp_path / "resumed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
+
+
+@pytest.mark.parametrize("every", [1, 4])
+@pytest.mark.parametrize("leave", [TrainingMonitor.close, TrainingMonitor.detach])
+def test_an_evaluation_after_the_last_record_that_is_not_finite_is_an_alert(
+    tmp_path: Path, every: int, leave: Callable[[TrainingMonitor], None]
+) -> None:
+    log, told = tmp_path / "run.jsonl", list[Alert]()
+    model, optimizer = small_training()
+    monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, record_every=every, on_alert=told.append)
+    train(monitor, model, optimizer, 1, 49)
+    monitor.validation(0.5)
+    train(monitor, model, optimizer, 50, 50)
+    monitor.validation(math.nan)
+    leave(monitor)
+    (alert,) = lines_about(log, "ALERT")
+    assert (alert["step"], alert["detector"], alert["at_end"]) == (50, "numerics", True)
+    assert alert["message"].startswith("Step 50: the validation loss is not finite (found by broken numbers).")
+    assert monitor.alerts == {"numerics": 50} and [alert.message for alert in told] == [alert["message"]]
+    (finding,) = diagnose(log).findings
+    assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "error", 50, 50)
+
+
+def test_a_run_that_goes_on_after_such_an_end_tells_of_it_once(tmp_path: Path) -> None:
+    def begin() -> tuple[TrainingMonitor, Any, Any]:
+        model, optimizer = small_training()
+        return TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False), model, optimizer
+
+    first, model, optimizer = begin()
+    train(first, model, optimizer, 1, 40)
+    first.validation(math.nan)
+    state = first.state_dict()
+    first.close()
+    second, model, optimizer = begin()
+    second.load_state_dict(state)
+    train(second, model, optimizer, 41, 100)
+    second.validation(0.4)
+    second.close()
+    assert [alert["step"] for alert in lines_about(tmp_path / "run.jsonl", "ALERT")] == [41]
+    assert diagnose(tmp_path / "run.jsonl").severity == "warning"
 
 
 def test_a_curve_has_a_validation_loss_once_and_at_its_step() -> None:

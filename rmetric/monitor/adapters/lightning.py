@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rmetric.monitor.adapters.hooks import (
     tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
+from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 from rmetric.monitor.tensors import gathered
@@ -40,8 +42,9 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     the module logs (``self.log("reward", ...)``) is that of the next record. Lightning's checkpoints carry the
     monitor's state. The Trainer's loggers get ``rmetric/<field>`` and ``rmetric/alerts`` every ``log_every_n_steps``,
     and at once after an alert; an open run of Weights & Biases gets each alert as an alert. With several optimizers the
-    first one is watched. With ``policy=GoBack(every=0)`` a run that fails goes back to the checkpoints of
-    ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule and data go on.
+    first one is watched, and of the module the parameters that it updates. With ``policy=GoBack(every=0)`` a run that
+    fails goes back to the checkpoints of ``ModelCheckpoint``, which are kept from rotation; ``global_step``, schedule
+    and data go on.
     A Trainer takes one of them: of two, Lightning says so (``RuntimeError``) when the Trainer is made.
 
     Parameters
@@ -90,7 +93,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         with log_errors("the monitor's start"):
             self._reports = FrameworkLog()
             sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
-            options = {"scaler": scaler, **self._options, "sinks": sinks, "policy": policies or None}
+            own = {"scaler": scaler, "parameters": _part_of_the_first(trainer.strategy.model, trainer.optimizers)}
+            options = {**own, **self._options, "sinks": sinks, "policy": policies or None}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
             state, self._state, self._left = self._state, {}, {}
@@ -132,7 +136,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             self._offer_checkpoints(trainer)
             self._asked_at, self._proceed = trainer.global_step, self.monitor.step(loss)
         if not self._proceed:
-            pl_module.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+            optimizer.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
 
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""
@@ -200,6 +204,18 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state in Lightning's checkpoint until the training starts."""
         self._state = state_dict
+
+
+def _part_of_the_first(
+    model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer]
+) -> list[torch.nn.Parameter] | None:
+    """What the first of several optimizers updates: of other networks there are gradients of earlier passes.
+
+    ``None``: there is one optimizer, or the first trains nothing of the model.
+    """
+    owned = owned_by(optimizers[0])
+    part = [parameter for parameter in model.parameters() if id(parameter) in owned]
+    return part if len(optimizers) > 1 and any(parameter.requires_grad for parameter in part) else None
 
 
 def _written(trainer: Any) -> set[tuple[str, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 import torch.distributed as dist
@@ -19,7 +20,9 @@ class DispersionSource(Protocol):
     """A source of the gradient norms whose variance is σ².
 
     A step's gradient is the mean of its parts' gradients: of the workers' (each worker's own gradient), or of the
-    micro-batches' (each one's contribution to the sum, times their number).
+    micro-batches' (each one's contribution to the sum, times their number). Where a loop divides each loss by a fixed
+    number and a step has fewer micro-batches, its gradient is smaller by as much, and so are those of its parts: the
+    noise scale, which compares both, stays right.
     """
 
     name: ClassVar[str]
@@ -61,28 +64,31 @@ class DispersionSource(Protocol):
         """Give back every hook. May be called twice."""
 
 
-def dispersion_source(model: nn.Module, own_times: OwnTimes = tuple) -> DispersionSource | None:
+def dispersion_source(
+    model: nn.Module, own_times: OwnTimes = tuple, chosen: Callable[[Tensor], bool] = lambda _: True
+) -> DispersionSource | None:
     """The source that a model offers; without one, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
     - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
 
-    ``own_times`` returns this process's own times, which the workers exchange with their norms.
+    ``own_times`` returns this process's own times, which the workers exchange with their norms; ``chosen`` says of a
+    parameter whether it counts in micro-batches.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
     """
     model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
     if not dist.is_available():
-        return MicroBatchDispersion(model)
+        return MicroBatchDispersion(model, chosen)
     from torch.nn.parallel import DistributedDataParallel
 
     from rmetric.monitor.dispersion.workers import WorkerDispersion
 
     if isinstance(model, DistributedDataParallel):
         workers = WorkerDispersion(model, own_times)
-        return workers if model.process_group.size() > 1 else MicroBatchDispersion(model)
+        return workers if model.process_group.size() > 1 else MicroBatchDispersion(model, chosen)
     # Otherwise nobody can have made a sharded model, and importing them takes seconds.
     if {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
         from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
@@ -96,4 +102,4 @@ def dispersion_source(model: nn.Module, own_times: OwnTimes = tuple) -> Dispersi
         parts = [*modules, *model.parameters()]
         if any(isinstance(part, FullyShardedDataParallel | DTensor) for part in parts):
             return None
-    return MicroBatchDispersion(model)
+    return MicroBatchDispersion(model, chosen)

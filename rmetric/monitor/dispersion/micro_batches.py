@@ -42,13 +42,15 @@ class MicroBatchDispersion:
     ----------
     model
         Its trainable parameters are watched; tied ones count once.
+    chosen
+        Whether a parameter of it is one that may be watched.
     """
 
     name: ClassVar[str] = "micro_batches"
     worker_times = None
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model
+    def __init__(self, model: nn.Module, chosen: Callable[[Tensor], bool] = lambda _: True) -> None:
+        self._model, self._chosen = model, chosen
         self._measuring = self._resting = False
         self._watched: dict[int, tuple[nn.Parameter, RemovableHandle]] = {}
         """Those with a hook, by identity."""
@@ -60,7 +62,7 @@ class MicroBatchDispersion:
         self._forget()
         if self._resting:
             return
-        there = list(self._model.parameters())
+        there = list(filter(self._chosen, self._model.parameters()))
         for gone in self._watched.keys() - set(map(id, there)):
             self._watched.pop(gone)[1].remove()
         trained = [parameter for parameter in there if parameter.requires_grad]

@@ -410,6 +410,7 @@ def by_hand(package: Any, step: Callable[[Any, Tensor], None]) -> Any:
             self.automatic_optimization = False
             self.generator, self.critic = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
             self.losses: list[float] = []
+            self.norms: list[float] = []
 
         def configure_optimizers(self) -> Any:
             return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.generator, self.critic)]
@@ -462,6 +463,28 @@ def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
     callback = RMetricLightning(log=log, hardware=False)
     trainer_of(package, tmp_path, callback, **by_itself).fit(module, data)
     np.testing.assert_allclose(read_run(log).observations["training_loss"], module.losses, rtol=1e-6)
+
+
+def critic_first(module: Any, batch: Tensor) -> None:
+    of_generator, of_critic = module.optimizers()
+    made = module.generator(batch)
+    of_critic.zero_grad()
+    module.manual_backward(module.critic(batch).mean() - module.critic(made.detach()).mean())
+    of_critic.step()
+    of_generator.zero_grad()
+    module.manual_backward(module.critic(made).mean())
+    module.norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.generator.parameters()])))
+    of_generator.step()
+
+
+def test_of_several_networks_only_that_of_the_first_optimizer_is_measured(package: Any, tmp_path: Path) -> None:
+    module, log = by_hand(package, critic_first), tmp_path / "run.jsonl"
+    data = DataLoader(torch.randn(40, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
+    trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
+    lines = lines_of(log.read_bytes())
+    np.testing.assert_allclose(read_run(log).observations["grad_norm"], module.norms, rtol=1e-5)
+    assert {line["source"] for line in lines if line.get("signal") == "sigma_sq"} == {"window"}
 
 
 def test_updates_by_hand_without_a_pass_that_is_seen_are_told_of_once(
