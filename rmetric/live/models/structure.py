@@ -139,8 +139,8 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
     found = _labelled(model, _is_attention)
     if not found:
         raise UserError(
-            f"{needed_by} needs attention with q_proj, k_proj and v_proj or c_attn, and {model_name(model)} has none; "
-            "choose a model that has it"
+            f"{needed_by} needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn, and {model_name(model)} "
+            "has none; choose a model that has it"
         )
     return [_attention(*part) for part in found]
 
@@ -213,8 +213,20 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    separate = all(hasattr(module, name) for name in ("q_proj", "k_proj", "v_proj", "head_dim"))
-    return separate or (hasattr(module, "c_attn") and not getattr(module, "is_cross_attention", False))
+    return isinstance(getattr(module, "head_dim", None), int) and (_is_separate(module) or _is_fused(module))
+
+
+def _is_separate(module: nn.Module) -> bool:
+    """True if queries, keys and values have a projection each that says how many features it makes."""
+    projections = (getattr(module, name, None) for name in ("q_proj", "k_proj", "v_proj"))
+    return all(isinstance(getattr(projection, "out_features", None), int) for projection in projections)
+
+
+def _is_fused(module: nn.Module) -> bool:
+    """True for the self-attention of GPT-2, where one projection makes queries, keys and values."""
+    return all(hasattr(module, name) for name in ("c_attn", "num_heads")) and not getattr(
+        module, "is_cross_attention", False
+    )
 
 
 def _is_expert_block(module: nn.Module) -> bool:

@@ -201,6 +201,8 @@ def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: Monito
             found.append(MONITORS[name].of(model, optimizer))
         except UserError as error:
             left_out.append(f"{name} ({error})")
+        except Exception as error:  # noqa: BLE001 - a form of its own must not end the training
+            left_out.append(f"{name} ({error!r})")
     names = ", ".join(monitor.name for monitor in found)
     LOGGER.info("mechanism monitors of this model: %s; left out: %s", names, ", ".join(left_out) or "none")
     return found

@@ -172,6 +172,37 @@ def test_a_model_that_is_no_transformer_is_refused_in_words(find: Any) -> None:
     assert decoder_layers(nn.Linear(3, 3)) == []
 
 
+class Fused(nn.Module):
+    """Attention as in nanoGPT: one projection, and other names for its sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c_attn = nn.Linear(8, 24)
+        self.n_head, self.n_embd = 2, 8
+
+
+class Bare(nn.Module):
+    """Attention whose projections are no modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head_dim = 4
+        self.q_proj, self.k_proj, self.v_proj = (nn.Parameter(torch.ones(8, 8)) for _ in range(3))
+
+
+@pytest.mark.parametrize("attention", [Fused, Bare])
+def test_attention_that_does_not_say_its_sizes_is_of_no_known_form(attention: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Embedding(5, 8), nn.ModuleList([attention()]))
+    with pytest.raises(UserError, match="policy X needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn"):
+        attentions(model, "policy X")
+
+
+def test_a_layer_that_makes_no_values_of_its_own_is_left_out() -> None:
+    model = model_of("tiny-llama")
+    model.model.layers[0].self_attn.v_proj = None
+    assert [attention.label for attention in attentions(model)] == [1]
+
+
 def test_a_path_never_reaches_a_message(tmp_path: Path) -> None:
     model = model_of("tiny-llama")
     model.config.name_or_path = ""

@@ -252,3 +252,20 @@ def test_quantised_weights_are_refused_in_words() -> None:
     model.model.layers[0].self_attn.q_proj.weight = packed
     with pytest.raises(UserError, match="is it quantised"):
         QkSpectral(model)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
+@pytest.mark.parametrize("kind", ["LoHaConfig", "IA3Config"])
+def test_adapters_that_are_no_low_rank_sum_are_refused_in_words(kind: str) -> None:
+    peft = pytest.importorskip("peft")
+    options = {"feedforward_modules": []} if kind == "IA3Config" else {}
+    adapted = peft.get_peft_model(model_of("tiny-llama"), getattr(peft, kind)(target_modules=["q_proj"], **options))
+    with pytest.raises(UserError, match=r"layers.0.self_attn.q_proj is adapted by .*; leave this monitor out"):
+        QkSpectral(adapted)
+
+
+def test_a_projection_without_a_weight_is_refused_in_words() -> None:
+    model = model_of("tiny-llama")
+    model.model.layers[1].self_attn.k_proj.weight = None
+    with pytest.raises(UserError, match=r"model.layers.1.self_attn.k_proj has no weight \(is it quantised\?\)"):
+        QkSpectral(model)

@@ -213,6 +213,15 @@ def test_what_a_model_has_no_mechanism_for_is_said_once_with_the_reason(caplog: 
     assert ", attention (the monitor of attention rows needs attention with q_proj" in message
 
 
+def test_a_monitor_that_cannot_be_made_is_left_out_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of("tiny-llama")
+    del model.model.layers[1].self_attn.config  # says which attention function is called
+    with caplog.at_level(logging.INFO, logger="rmetric"):
+        watch = MechanismWatch(model, torch.optim.SGD(model.parameters()))
+    assert watch.names == ("qk_spectral", "update", "update_alignment", "gradient_alignment")
+    assert "attention (AttributeError(" in caplog.text
+
+
 def test_off_by_default(tmp_path: Path) -> None:
     run = run_of()
     with watched(run, log=tmp_path / "run.jsonl"):
