@@ -64,7 +64,11 @@ def _low_rank_changes(name: str, module: Any) -> list[Tensor]:
     """Changes of a weight by the adapters of peft that are in use."""
     if not hasattr(module, "lora_A"):
         raise UserError(f"{name} is adapted by {type(module).__name__}, which is no low-rank sum; {_LEAVE_OUT}")
-    return [module.get_delta_weight(adapter) for adapter in module.active_adapters if adapter in module.lora_A]
+    adapters = [adapter for adapter in module.active_adapters if adapter in module.lora_A]
+    variants = {*module.lora_magnitude_vector, *getattr(module, "lora_variant", ())}  # DoRA; others, from peft 0.16 on
+    if not variants.isdisjoint(adapters):
+        raise UserError(f"{name} is adapted by a variant of LoRA (DoRA?), which is no low-rank sum; {_LEAVE_OUT}")
+    return [module.get_delta_weight(adapter) for adapter in adapters]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -255,10 +256,12 @@ def test_quantised_weights_are_refused_in_words() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
-@pytest.mark.parametrize("kind", ["LoHaConfig", "IA3Config"])
-def test_adapters_that_are_no_low_rank_sum_are_refused_in_words(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("LoHaConfig", {}), ("IA3Config", {"feedforward_modules": []}), ("LoraConfig", {"use_dora": True})],
+)
+def test_adapters_that_are_no_low_rank_sum_are_refused_in_words(kind: str, options: dict[str, Any]) -> None:
     peft = pytest.importorskip("peft")
-    options = {"feedforward_modules": []} if kind == "IA3Config" else {}
     adapted = peft.get_peft_model(model_of("tiny-llama"), getattr(peft, kind)(target_modules=["q_proj"], **options))
     with pytest.raises(UserError, match=r"layers.0.self_attn.q_proj is adapted by .*; leave this monitor out"):
         QkSpectral(adapted)
