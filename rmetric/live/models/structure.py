@@ -193,6 +193,11 @@ def drawn(rng: np.random.Generator, count: int, of: int) -> list[int]:
     return sorted(rng.choice(of, size=count, replace=False).tolist())
 
 
+def is_conv1d(module: nn.Module | None) -> bool:
+    """True for a ``Conv1D`` of transformers, adapted or not: a linear module with a weight (inputs, outputs)."""
+    return type(getattr(module, "base_layer", module)).__name__ == "Conv1D"
+
+
 def _parts(layers: list[Layer]) -> Iterator[tuple[int, str, nn.Module]]:
     """Every module inside some layers: its layer, its name, itself."""
     for layer in layers:
@@ -223,10 +228,12 @@ def _is_separate(module: nn.Module) -> bool:
 
 
 def _is_fused(module: nn.Module) -> bool:
-    """True for the self-attention of GPT-2, where one projection makes queries, keys and values."""
-    return all(hasattr(module, name) for name in ("c_attn", "num_heads")) and not getattr(
-        module, "is_cross_attention", False
-    )
+    """True for the self-attention of GPT-2, where one projection makes all queries, then all keys, then all values.
+
+    That of GPTBigCode has the same name and is no ``Conv1D``; it goes head by head.
+    """
+    named = hasattr(module, "num_heads") and not getattr(module, "is_cross_attention", False)
+    return named and is_conv1d(getattr(module, "c_attn", None))
 
 
 def _is_expert_block(module: nn.Module) -> bool:
@@ -241,7 +248,7 @@ def _first_expert(model: nn.Module) -> str:
 
 def _attention(layer: int, label: int | str, name: str, module: nn.Module) -> Attention:
     head_size = int(module.head_dim)  # type: ignore[arg-type]
-    if hasattr(module, "c_attn"):
+    if _is_fused(module):
         heads = key_value_heads = int(module.num_heads)  # type: ignore[arg-type]
         size = heads * head_size
         cuts = [slice(start * size, (start + 1) * size) for start in range(3)]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import Projection, attentions
+from rmetric.live.models.structure import Projection, attentions, is_conv1d
 from rmetric.monitor.mechanism.base import (
     LARGEST,
     DeviceArrays,
@@ -57,7 +57,7 @@ def whole_weight(name: str, module: nn.Module) -> Tensor:
     if base is not module and not getattr(module, "merged", False):
         for change in _low_rank_changes(name, module):
             weight = weight + change.to(weight)
-    return weight.T if type(base).__name__ == "Conv1D" else weight
+    return weight.T if is_conv1d(module) else weight
 
 
 def _low_rank_changes(name: str, module: Any) -> list[Tensor]:

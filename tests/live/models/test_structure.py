@@ -8,7 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
+from transformers import (
+    GPTBigCodeConfig,
+    GPTBigCodeForCausalLM,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
+)
 
 from rmetric.errors import UserError
 from rmetric.live.models import tiny_model
@@ -195,6 +200,13 @@ def test_attention_that_does_not_say_its_sizes_is_of_no_known_form(attention: ty
     model = nn.Sequential(nn.Embedding(5, 8), nn.ModuleList([attention()]))
     with pytest.raises(UserError, match="policy X needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn"):
         attentions(model, "policy X")
+
+
+def test_a_fused_projection_that_goes_head_by_head_is_of_no_known_form() -> None:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 64}
+    model = GPTBigCodeForCausalLM(GPTBigCodeConfig(multi_query=False, **sizes, bos_token_id=1, eos_token_id=2))
+    with pytest.raises(UserError, match=r"or GPT-2's c_attn, and GPTBigCodeForCausalLM has none"):
+        attentions(model)
 
 
 def test_a_layer_that_makes_no_values_of_its_own_is_left_out() -> None:
