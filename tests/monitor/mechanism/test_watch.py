@@ -381,8 +381,16 @@ def test_what_cannot_be_watched_is_refused_in_words() -> None:
         watch_of(run, monitors=("ruoter",))
     with pytest.raises(UserError, match="the monitor of routers needs a mixture-of-experts model"):
         TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=("router",))
-    with pytest.raises(UserError, match="the stride of a mechanism watch"):
-        watch_of(run, stride=0)
+    for stride in (0, 2.5, "8"):
+        with pytest.raises(UserError, match=r"^stride must be a whole number of steps, at least 1, such as stride=32"):
+            watch_of(run, stride=stride)
+    for mechanism in (True, False, 5, ("update", Failing), MechanismWatch):
+        with pytest.raises(UserError, match=r"^mechanism monitors are 'auto', or names or objects"):
+            TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=mechanism)  # type: ignore[arg-type]
+
+
+def test_a_single_monitor_needs_no_list() -> None:
+    assert watch_of(run_of("tiny-llama"), monitors=Failing("never")).names == ("failing",)
 
 
 def test_mixed_precision(tmp_path: Path) -> None:
