@@ -16,6 +16,9 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference, logarithm
 
+LEAST_ENTROPY = 1e-12
+"""Smaller entropies count as this, 0 included: in single precision a spectrum's smaller shares are rounding."""
+
 
 class Direction(Enum):
     """Direction in which a measurement moves when its mechanism fails."""
@@ -35,7 +38,10 @@ class DeviationRule:
     """Smallest scale of a deviation, in units of the measurement, or of its natural logarithm where that is taken."""
     logarithmic: bool = False
     """Take the natural logarithm first: for sizes, whose changes are ratios, and for entropies that collapse to nothing
-    from far below 1. A value of 0 is then not judged."""
+    from far below 1."""
+    least: float = 0.0
+    """What a smaller value counts as in the logarithm. Where this is 0 a value of 0 is not judged: it is no size. An
+    entropy of 0 is a whole collapse."""
 
 
 @dataclass(kw_only=True)
@@ -97,7 +103,7 @@ class OwnPastDetector(StreamingDetector):
         if not math.isfinite(value):
             return value
         rule = self.watched[name]
-        z = self._past[name].update(logarithm(value) if rule.logarithmic else clipped(value))
+        z = self._past[name].update(logarithm(max(value, rule.least)) if rule.logarithmic else clipped(value))
         if rule.alarming is Direction.EITHER:
             return abs(z)
         return z if rule.alarming is Direction.UP else -z
@@ -137,7 +143,10 @@ class AttentionEntropy(OwnPastDetector):
     """
 
     title = "attention entropy"
-    watched = {"attention_entropy": DeviationRule(Direction.EITHER, floor=0.2, logarithmic=True)}  # noqa: RUF012
+    watched = {  # noqa: RUF012
+        "attention_entropy": DeviationRule(Direction.EITHER, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)
+    }
+    version = 2
     reads = tuple(watched)
     source = "Kao, Observability and Fault Tolerance for LLM training (the signal)"
 
@@ -158,7 +167,10 @@ class QkEntropy(OwnPastDetector):
     """
 
     title = "QK update entropy"
-    watched = {"qk_entropy": DeviationRule(Direction.DOWN, floor=0.2, logarithmic=True)}  # noqa: RUF012
+    watched = {  # noqa: RUF012
+        "qk_entropy": DeviationRule(Direction.DOWN, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)
+    }
+    version = 2
     reads = tuple(watched)
     source = "Huang et al. 2026, arXiv 2606.28116 (low-precision attention)"
 

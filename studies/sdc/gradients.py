@@ -90,7 +90,7 @@ class Disagreement:
     """The workers' gradients in one step."""
 
     ratio: NDArray[np.float64]
-    """Norm over the median of all norms, shape (workers,); infinite where the gradient was not finite."""
+    """Norm over the median of the finite norms, shape (workers,); infinite where the gradient was not finite."""
     cosine: NDArray[np.float64]
     """Cosine with the coordinate-wise median of all unit gradients, shape (workers,), in [−1, 1]; NaN for a
     gradient that is not finite or zero."""
@@ -136,8 +136,8 @@ def disagreement(taken_WK: Tensor) -> Disagreement:
         return Disagreement(nothing, nothing, TOO_FEW)
     norms, sketches = taken[:, 0], taken[:, 1:]
     finite = np.isfinite(taken).all(axis=1)
-    median = float(np.median(np.where(finite, norms, np.inf)))
-    if not math.isfinite(median) or median == 0.0:
+    median = float(np.median(norms[finite])) if finite.any() else 0.0
+    if median == 0.0:
         equal = np.where(finite & (norms == median), 1.0, np.inf)
         return Disagreement(equal, np.full(len(taken), np.nan))
     ratio = np.where(finite, norms / median, np.inf)

@@ -71,6 +71,16 @@ def test_sizes_are_compared_by_their_ratio() -> None:
     assert np.isnan(_scores(QkSpectralNorm(), qk_spectral_norm=still)[90])
 
 
+@pytest.mark.parametrize("name", ["attention_entropy", "qk_entropy"])
+def test_an_entropy_of_0_is_the_most_alarming(name: str) -> None:
+    scores = []
+    for collapsed in (1e-4, 0.0, -1e-9):  # the last is a sum that was rounded
+        values = _usual()
+        values[90:] = collapsed
+        scores.append(_scores(FAMILY[name](), **{name: values})[90])  # type: ignore[call-arg]
+    assert FAMILY[name]().threshold < scores[0] < scores[1] == scores[2] < np.inf  # type: ignore[call-arg]
+
+
 def test_records_between_two_measurements_change_nothing_and_have_no_score() -> None:
     values = _usual()
     sparse = np.full(MEASURED * EVERY, np.nan)

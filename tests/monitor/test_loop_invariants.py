@@ -1325,6 +1325,23 @@ def test_a_model_that_returns_one_number_an_example_has_no_classes() -> None:
     assert seen(lambda outputs: outputs.square().mean(), torch.randn(24)) is None
 
 
+def test_logits_that_a_compiled_model_makes_its_loss_of_say_nothing() -> None:
+    class Answers(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 5)
+
+        def forward(self, data: Tensor) -> dict[str, Tensor]:
+            logits = self.layer(data)
+            return {"loss": functional.cross_entropy(logits, ONE), "logits": logits}
+
+    model = torch.compile(Answers(), backend="aot_eager")
+    probe = TargetProbe(model)
+    model(torch.randn(48, 8))["loss"].backward()
+    assert probe.measure() == {"targets_alike": None}
+    assert not probe.closed
+
+
 def test_logits_are_found_beside_the_loss_that_a_model_returns() -> None:
     class Answers(nn.Module):
         def forward(self, logits: Tensor) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterato
     Raises
     ------
     UserError
-        For a module whose code does not ask transformers' table for its attention function.
+        For a module that does not ask transformers' table for its attention function.
     """
     with _entered(modules, wrapper, outermost=True):
         yield
@@ -128,6 +128,11 @@ def _switch_of(module: nn.Module) -> _Switch:
             "functions; choose a model that does"
         )
     name = getattr(module.config, "_attn_implementation", None) or "eager"
+    if name == "eager" and getattr(module, "reorder_and_upcast_attn", False):
+        raise UserError(
+            f"the attention of {type(module).__name__} cannot be reached, for reorder_and_upcast_attn=True computes "
+            "eager attention in another way; choose attn_implementation='sdpa'"
+        )
     return _SWITCHES.setdefault((id(table), name), _Switch(table, name))
 
 

@@ -139,8 +139,8 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
     found = _labelled(model, _is_attention)
     if not found:
         raise UserError(
-            f"{needed_by} needs attention with q_proj, k_proj and v_proj or c_attn, and {model_name(model)} has none; "
-            "choose a model that has it"
+            f"{needed_by} needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn, and {model_name(model)} "
+            "has none; choose a model that has it"
         )
     return [_attention(*part) for part in found]
 
@@ -193,6 +193,11 @@ def drawn(rng: np.random.Generator, count: int, of: int) -> list[int]:
     return sorted(rng.choice(of, size=count, replace=False).tolist())
 
 
+def is_conv1d(module: nn.Module | None) -> bool:
+    """True for a ``Conv1D`` of transformers, adapted or not: a linear module with a weight (inputs, outputs)."""
+    return type(getattr(module, "base_layer", module)).__name__ == "Conv1D"
+
+
 def _parts(layers: list[Layer]) -> Iterator[tuple[int, str, nn.Module]]:
     """Every module inside some layers: its layer, its name, itself."""
     for layer in layers:
@@ -213,8 +218,22 @@ def _is_known(module: nn.Module) -> bool:
 
 
 def _is_attention(module: nn.Module) -> bool:
-    separate = all(hasattr(module, name) for name in ("q_proj", "k_proj", "v_proj", "head_dim"))
-    return separate or (hasattr(module, "c_attn") and not getattr(module, "is_cross_attention", False))
+    return isinstance(getattr(module, "head_dim", None), int) and (_is_separate(module) or _is_fused(module))
+
+
+def _is_separate(module: nn.Module) -> bool:
+    """True if queries, keys and values have a projection each that says how many features it makes."""
+    projections = (getattr(module, name, None) for name in ("q_proj", "k_proj", "v_proj"))
+    return all(isinstance(getattr(projection, "out_features", None), int) for projection in projections)
+
+
+def _is_fused(module: nn.Module) -> bool:
+    """True for the self-attention of GPT-2, where one projection makes all queries, then all keys, then all values.
+
+    That of GPTBigCode has the same name and is no ``Conv1D``; it goes head by head.
+    """
+    named = hasattr(module, "num_heads") and not getattr(module, "is_cross_attention", False)
+    return named and is_conv1d(getattr(module, "c_attn", None))
 
 
 def _is_expert_block(module: nn.Module) -> bool:
@@ -229,7 +248,7 @@ def _first_expert(model: nn.Module) -> str:
 
 def _attention(layer: int, label: int | str, name: str, module: nn.Module) -> Attention:
     head_size = int(module.head_dim)  # type: ignore[arg-type]
-    if hasattr(module, "c_attn"):
+    if _is_fused(module):
         heads = key_value_heads = int(module.num_heads)  # type: ignore[arg-type]
         size = heads * head_size
         cuts = [slice(start * size, (start + 1) * size) for start in range(3)]

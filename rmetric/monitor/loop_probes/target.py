@@ -63,7 +63,9 @@ class TargetProbe:
             self._of_pass = logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
 
     @ends_alone
-    def _reached(self, gradient: Tensor) -> None:
+    def _reached(self, gradient: Tensor | None) -> None:
+        if gradient is None:  # a compiled model has made its loss of them inside
+            return
         rows = gradient.detach().reshape(-1, gradient.shape[-1])
         rows = rows[:: stride_of(len(rows), max(2 * TARGETS, LOGITS // rows.shape[1]))].float()
         least, targets = rows.min(dim=1)

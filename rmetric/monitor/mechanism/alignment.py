@@ -14,11 +14,11 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism.base import (
     LARGEST,
+    HookGuard,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
-    guarded_hook,
     worst_of,
 )
 from rmetric.monitor.tensors import flat, on_cpu, stride_of
@@ -106,6 +106,7 @@ class GradientAlignment(MechanismMonitor):
         self._handles: list[RemovableHandle] = []
         self._seen: list[list[Tensor]] = []
         self._found: dict[int, Tensor] = {}
+        self._guard = HookGuard()
 
     def arm(self) -> None:
         self.disarm()
@@ -114,8 +115,8 @@ class GradientAlignment(MechanismMonitor):
             if not parameter.requires_grad:  # frozen, perhaps for a while
                 continue
             self._handles += [
-                parameter.register_hook(unserializable_hook(guarded_hook(self._finder(index)))),  # type: ignore[no-untyped-call]
-                parameter.register_post_accumulate_grad_hook(guarded_hook(self._keeper(index))),  # type: ignore[no-untyped-call]
+                parameter.register_hook(unserializable_hook(self._guard.guarded(self._finder(index)))),  # type: ignore[no-untyped-call]
+                parameter.register_post_accumulate_grad_hook(self._guard.guarded(self._keeper(index))),  # type: ignore[no-untyped-call]
             ]
 
     def restart(self) -> None:
@@ -127,6 +128,7 @@ class GradientAlignment(MechanismMonitor):
         self._handles = []
 
     def take(self) -> Task | None:
+        self._guard.check()
         seen, self._seen = self._seen, []
         passes = max(map(len, seen), default=0)
         whole = [parts for parts in seen if len(parts) == passes]  # the others have no gradient in some pass

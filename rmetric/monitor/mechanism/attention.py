@@ -165,9 +165,16 @@ def sample_of(
     return {
         "entropy": _row_entropy(*_with_sink(logits, seen, options.get("s_aux"))).nanmean(dim=1),
         "logit_max": logits.masked_fill(~seen, -torch.inf).amax(dim=(0, 2, 3)),
-        "query_norm": torch.linalg.vector_norm(query, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
-        "key_norm": torch.linalg.vector_norm(key, dim=-1, dtype=torch.float32).amax(dim=(0, 2)),
+        "query_norm": _lengths(query),
+        "key_norm": _lengths(key),
     }
+
+
+def _lengths(vectors: Tensor) -> Tensor:
+    """Largest Euclidean norm of each head's vectors (B, H, T, D), in single precision at least: shape (H,)."""
+    precise = torch.promote_types(vectors.dtype, torch.float32)
+    largest: Tensor = torch.linalg.vector_norm(vectors, dim=-1, dtype=precise).amax(dim=(0, 2))
+    return largest
 
 
 def _with_sink(logits: Tensor, seen: Tensor, sink: Tensor | None) -> tuple[Tensor, Tensor]:

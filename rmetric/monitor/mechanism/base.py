@@ -90,22 +90,30 @@ class MechanismMonitor(ABC):
         """Go on from a state."""
 
 
-def guarded_hook(hook: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a hook so that it never raises into the training: its first error is logged and ends it."""
-    failed = False
+class HookGuard:
+    """Keeps the hooks of a monitor from raising into the training; its next :meth:`MechanismMonitor.take` raises."""
 
-    @functools.wraps(hook)
-    def guarded(*args: Any) -> None:
-        nonlocal failed
-        if failed:
-            return
-        try:
-            hook(*args)
-        except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
-            failed = True
-            LOGGER.warning("a mechanism monitor's hook is given up: %s: %s", type(error).__name__, error)
+    def __init__(self) -> None:
+        self._error: Exception | None = None
 
-    return guarded
+    def guarded(self, hook: Callable[..., Any]) -> Callable[..., None]:
+        """Wrap a hook: after the first error of any of them none is called any more."""
+
+        @functools.wraps(hook)
+        def guarded(*args: Any) -> None:
+            if self._error is not None:
+                return
+            try:
+                hook(*args)
+            except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
+                self._error = error
+
+        return guarded
+
+    def check(self) -> None:
+        """Raise the error of a hook, if there was one."""
+        if self._error is not None:
+            raise self._error
 
 
 def by_layer(values: NDArray[np.float64], heads: Sequence[int]) -> list[NDArray[np.float64]]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import Projection, attentions
+from rmetric.live.models.structure import Projection, attentions, is_conv1d
 from rmetric.monitor.mechanism.base import (
     LARGEST,
     DeviceArrays,
@@ -27,6 +27,8 @@ from rmetric.monitor.mechanism.base import (
 )
 from rmetric.monitor.tensors import on_cpu
 
+_LEAVE_OUT = "leave this monitor out: mechanism=('update', ...)"
+
 
 @torch.no_grad()
 def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
@@ -36,7 +38,7 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
     if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
         raise UserError(
             f"the weight of {projection.name} has the shape {tuple(weight.shape)}, not {heads * size} rows of numbers "
-            "(is it quantised, or does it make a gate as well?); leave this monitor out: mechanism=('update', ...)"
+            f"(is it quantised, or does it make a gate as well?); {_LEAVE_OUT}"
         )
     return rows.reshape(heads, size, -1)
 
@@ -44,18 +46,29 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
 def whole_weight(name: str, module: nn.Module) -> Tensor:
     """Matrix (outputs, inputs) that a linear module multiplies with, low-rank adapters of peft included."""
     base = getattr(module, "base_layer", module)
-    weight = base.weight
+    weight = getattr(base, "weight", None)
+    if not isinstance(weight, Tensor):
+        raise UserError(f"{name} has no weight (is it quantised?); {_LEAVE_OUT}")
     if hasattr(weight, "to_local"):
         raise UserError(
-            f"the weight of {name} is sharded over processes, and its spectrum needs all of it; "
-            "leave this monitor out: mechanism=('update', ...)"
+            f"the weight of {name} is sharded over processes, and its spectrum needs all of it; {_LEAVE_OUT}"
         )
     weight = weight.detach()
-    if base is not module and not module.merged:
-        for adapter in module.active_adapters:  # type: ignore[union-attr]
-            if adapter in module.lora_A:  # type: ignore[operator]
-                weight = weight + module.get_delta_weight(adapter).to(weight)  # type: ignore[operator]
-    return weight.T if type(base).__name__ == "Conv1D" else weight
+    if base is not module and not getattr(module, "merged", False):
+        for change in _low_rank_changes(name, module):
+            weight = weight + change.to(weight)
+    return weight.T if is_conv1d(module) else weight
+
+
+def _low_rank_changes(name: str, module: Any) -> list[Tensor]:
+    """Changes of a weight by the adapters of peft that are in use."""
+    if not hasattr(module, "lora_A"):
+        raise UserError(f"{name} is adapted by {type(module).__name__}, which is no low-rank sum; {_LEAVE_OUT}")
+    adapters = [adapter for adapter in module.active_adapters if adapter in module.lora_A]
+    variants = {*module.lora_magnitude_vector, *getattr(module, "lora_variant", ())}  # DoRA; others, from peft 0.16 on
+    if not variants.isdisjoint(adapters):
+        raise UserError(f"{name} is adapted by a variant of LoRA (DoRA?), which is no low-rank sum; {_LEAVE_OUT}")
+    return [module.get_delta_weight(adapter) for adapter in adapters]
 
 
 @dataclass(frozen=True)
@@ -96,7 +109,8 @@ class QkSpectral(MechanismMonitor):
     Raises
     ------
     UserError
-        If the model's attention is of no known form, or its weights are sharded or quantised.
+        If the model's attention is of no known form, or its weights are sharded, quantised, or adapted in another way
+        than by low-rank sums.
 
     **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here (FACTS.md §3).
     **Deviation:** the weights alone are looked at: biases, rotary embeddings and norms of queries and keys, which also

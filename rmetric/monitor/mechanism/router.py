@@ -14,14 +14,17 @@ from rmetric.live.models.structure import ExpertBlock, expert_blocks
 from rmetric.monitor.loop_probes import PassHook
 from rmetric.monitor.mechanism.base import (
     DeviceArrays,
+    HookGuard,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
     detached_copy,
-    guarded_hook,
     worst_of,
 )
+
+ROUNDED = 0.02
+"""Rest in the sum of a token's probabilities that is rounding (half precision)."""
 
 
 class Router(MechanismMonitor):
@@ -35,8 +38,8 @@ class Router(MechanismMonitor):
     - ``expert_load_max``, ``expert_load_min``: share of the busiest and of the idlest expert in the (token, chosen
       expert) pairs, 1/E where all get the same; the extremes over layers.
 
-    The last three are counted over all tokens that training saw in the sampled step, padding included; the loads where
-    the router says which experts it chose.
+    The last three are counted over all tokens that training saw in the sampled step, padding included; the entropy
+    where the router hands out logits or probabilities of all experts, the loads where it says which experts it chose.
 
     Parameters
     ----------
@@ -64,12 +67,13 @@ class Router(MechanismMonitor):
                 raise UserError(f"the router of {block.name} has no whole weight with a row an expert; leave it out")
         self._choices = [_Choices(block) for block in self._blocks]
         self._handles: list[RemovableHandle] = []
+        self._guard = HookGuard()
 
     def arm(self) -> None:
         self.disarm()
         self.restart()
         for block, choices in zip(self._blocks, self._choices, strict=True):
-            self._handles.append(block.router.register_forward_hook(PassHook(guarded_hook(choices.look))))
+            self._handles.append(block.router.register_forward_hook(PassHook(self._guard.guarded(choices.look))))
 
     def restart(self) -> None:
         for choices in self._choices:
@@ -81,6 +85,7 @@ class Router(MechanismMonitor):
         self._handles = []
 
     def take(self) -> Task | None:
+        self._guard.check()
         weights = [detached_copy(block.router.weight) for block in self._blocks]  # type: ignore[arg-type]
         counts = [choices.counted() for choices in self._choices]
         return lambda: _measure(weights, counts)
@@ -123,9 +128,10 @@ class _Choices:
         if not router.training:
             return
         logits, load = _routing(output, self._count)
-        entropy = torch.special.entr(logits.detach().float().softmax(dim=-1)).sum() / np.log(self._count)
-        self._entropy = entropy if self._entropy is None else self._entropy + entropy
-        self._tokens += logits.numel() // self._count
+        if logits is not None:
+            entropy = torch.special.entr(_probabilities(logits)).sum() / np.log(self._count)
+            self._entropy = entropy if self._entropy is None else self._entropy + entropy
+            self._tokens += logits.numel() // self._count
         if load is not None:
             self._load = load if self._load is None else self._load + load
 
@@ -137,10 +143,18 @@ class _Choices:
         return found if load is None else {**found, "load": load / load.sum()}
 
 
-def _routing(output: Any, experts: int) -> tuple[Tensor, Tensor | None]:
-    """Logits of a router's output, (…, E), and how often it chose each expert, (E,).
+def _probabilities(logits: Tensor) -> Tensor:
+    """Probabilities of all experts, (…, E); what a router hands out may be that already (DBRX)."""
+    rows = logits.detach().float()
+    already = (rows >= 0.0).all() & ((rows.sum(dim=-1) - 1.0).abs() < ROUNDED).all()
+    return rows.where(already, rows.softmax(dim=-1))
 
-    ``None`` instead of the second if it does not say: neither by the numbers of the chosen experts, nor by scores in
+
+def _routing(output: Any, experts: int) -> tuple[Tensor | None, Tensor | None]:
+    """Logits or probabilities of a router's output, (…, E), and how often it chose each expert, (E,).
+
+    ``None`` instead of the first if it hands out only the weights of the chosen experts; instead of the second if it
+    does not say: neither by the numbers of the chosen experts, nor by scores in
     front of the logits that are 0 for all the others (Llama 4).
     """
     parts = output if isinstance(output, tuple) else (output,)
@@ -148,10 +162,10 @@ def _routing(output: Any, experts: int) -> tuple[Tensor, Tensor | None]:
     chosen = next((part.reshape(-1) for part in parts if not part.is_floating_point()), None)
     if chosen is not None:
         ones = torch.ones_like(chosen).float()
-        return logits[0], torch.zeros(experts, device=chosen.device).scatter_add_(0, chosen, ones)
+        return next(iter(logits), None), torch.zeros(experts, device=chosen.device).scatter_add_(0, chosen, ones)
     if len(logits) == 2:
         return logits[1], (logits[0] != 0).reshape(-1, experts).sum(dim=0).float()
-    return logits[0], None
+    return next(iter(logits), None), None
 
 
 @torch.no_grad()

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import methodcaller
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from rmetric.errors import UserError
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
 from rmetric.monitor.mechanism.base import LOGGER, MechanismMonitor, MonitorResult
@@ -35,8 +36,9 @@ for _kind in (QkSpectral, Router, AttentionRows, UpdateExtremes, UpdateAlignment
 Result = TypeVar("Result")
 STRIDE = 32
 """Steps between measurements; docs/mechanism.md says what it costs."""
-MonitorSelection = Sequence[str | MechanismMonitor] | Literal["auto"]
-"""Monitors, names of monitors, or all that the model has the mechanism for."""
+MonitorSelection = str | MechanismMonitor | Sequence[str | MechanismMonitor]
+"""Monitors or names of monitors, one or several; ``"auto"``: all that the model has the mechanism for."""
+AUTO = "auto"
 
 
 class MechanismWatch:
@@ -68,7 +70,8 @@ class MechanismWatch:
     Raises
     ------
     UserError
-        For an unknown name, and for a monitor asked for by name that this model has no mechanism for.
+        For an unknown name, for what is no monitor or stride, and for a monitor asked for by name that this model has
+        no mechanism for.
     """
 
     def __init__(
@@ -76,12 +79,11 @@ class MechanismWatch:
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
         *,
-        monitors: MonitorSelection = "auto",
+        monitors: MonitorSelection = AUTO,
         stride: int = STRIDE,
         executor: Executor | None = None,
     ) -> None:
-        if stride < 1:
-            raise UserError(f"the stride of a mechanism watch is a number of steps from 1 on, not {stride}")
+        check_number("stride", stride, example=STRIDE)
         self.stride = stride
         """Steps between measurements."""
         self._model, self._executor = model, executor
@@ -191,16 +193,27 @@ class MechanismWatch:
 
 
 def _chosen(model: nn.Module, optimizer: torch.optim.Optimizer, monitors: MonitorSelection) -> list[MechanismMonitor]:
-    if isinstance(monitors, str) and monitors != "auto":
-        monitors = (monitors,)
-    if not isinstance(monitors, str):
-        return [MONITORS[item].of(model, optimizer) if isinstance(item, str) else item for item in monitors]
+    if monitors == AUTO:
+        return _all_there_are(model, optimizer)
+    several = (*monitors,) if isinstance(monitors, list | tuple) else (monitors,)
+    for item in several:
+        if not isinstance(item, str | MechanismMonitor):
+            raise UserError(
+                f"mechanism monitors are 'auto', or names or objects, such as 'update' or Router(model); not {item!r}"
+            )
+    return [MONITORS[item].of(model, optimizer) if isinstance(item, str) else item for item in several]
+
+
+def _all_there_are(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[MechanismMonitor]:
+    """Every monitor that this model has the mechanism for."""
     found, left_out = [], []
     for name in MONITORS:
         try:
             found.append(MONITORS[name].of(model, optimizer))
         except UserError as error:
             left_out.append(f"{name} ({error})")
+        except Exception as error:  # noqa: BLE001 - a form of its own must not end the training
+            left_out.append(f"{name} ({error!r})")
     names = ", ".join(monitor.name for monitor in found)
     LOGGER.info("mechanism monitors of this model: %s; left out: %s", names, ", ".join(left_out) or "none")
     return found

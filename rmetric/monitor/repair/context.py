@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
+from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
@@ -239,9 +240,10 @@ class StepContext:
                 parameter.grad.copy_(gradient)
 
     def differing(self, kept: GradientSnapshot, tolerance: float = 0.0) -> tuple[str, ...]:
-        """Names of the parameters whose gradients differ from a snapshot in any process.
+        """Names of the optimizer's parameters whose gradients differ from a snapshot in any process.
 
-        Bit for bit; with a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
+        Those of other parameters add up where a training loop zeroes only what its optimizer updates. Bit for bit; with
+        a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
         """
         now = [parameter.grad for parameter in self._run.parameters]
         pairs = list(zip(kept.gradients, now, strict=True))
@@ -250,7 +252,11 @@ class StepContext:
         unequal = {both[index] for index in differing(old, new)}  # type: ignore[arg-type]
         if tolerance > 0.0:
             unequal = {index for index in unequal if relative_difference(*pairs[index]) > tolerance}  # type: ignore[arg-type]
-        flags = [index in unequal or (old is None) != (new is None) for index, (old, new) in enumerate(pairs)]
+        updated = owned_by(self.optimizer)
+        flags = [
+            id(parameter) in updated and (index in unequal or (old is None) != (new is None))
+            for index, (parameter, (old, new)) in enumerate(zip(self._run.parameters, pairs, strict=True))
+        ]
         found = self._run.any(flags)
         return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 

@@ -51,9 +51,12 @@ class TokenBucket:
 class RecomputeStep(Policy):
     """Vetoes the update of a suspicious step, computes it again and compares the gradients bit for bit.
 
+    The gradients are those of the parameters that the optimizer updates.
+
     ============= =====================================================================================================
-    ``transient`` they differ: something went wrong that did not come again. The update is made from the new ones; if
-                  these are suspicious as well, not before a further computation agrees with them
+    ``transient`` they differ, or the new step is not suspicious: something went wrong that did not come again. The
+                  update is made from the new ones; if these are suspicious as well, not before a further computation
+                  agrees with them
     ``agrees``    they are the same: the fault is persistent, or a software error, or there is none. Training goes on as
                   without this policy, the next one is asked
     ``unsettled`` ``max_retries`` computations were all different and suspicious; the next policy is asked
@@ -154,13 +157,13 @@ class RecomputeStep(Policy):
             self.computations += 1
             if not context.recompute():
                 return "random"
+            if not context.suspicious and not strict:  # also where another optimizer's gradient alone was wrong
+                return "transient"
             if not context.differing(before, self.tolerance):
                 if before is not first:
                     return "transient"
                 context.restore()  # what a tolerance has covered, too
                 return "agrees"
-            if not context.suspicious and not strict:
-                return "transient"
             before = context.keep()
         return "unsettled"
 

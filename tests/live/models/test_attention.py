@@ -132,6 +132,16 @@ def test_attention_of_an_unknown_kind_is_refused_in_words() -> None:
         pytest.fail("entered")
 
 
+def test_eager_attention_that_is_computed_in_another_way_is_refused_in_words() -> None:
+    modules = modules_of(model_of("gpt2", "eager"))
+    modules[1].reorder_and_upcast_attn = True  # type: ignore[assignment]
+    with (
+        pytest.raises(UserError, match=r"the attention of GPT2Attention cannot be reached.* choose attn_impl"),
+        wrapped_attention(modules, Wrap()),
+    ):
+        pass
+
+
 # --- logits ----------------------------------------------------------------------------------------------------------
 
 

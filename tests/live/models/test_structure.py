@@ -8,7 +8,12 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from transformers import SwitchTransformersConfig, SwitchTransformersForConditionalGeneration
+from transformers import (
+    GPTBigCodeConfig,
+    GPTBigCodeForCausalLM,
+    SwitchTransformersConfig,
+    SwitchTransformersForConditionalGeneration,
+)
 
 from rmetric.errors import UserError
 from rmetric.live.models import tiny_model
@@ -170,6 +175,44 @@ def test_a_model_that_is_no_transformer_is_refused_in_words(find: Any) -> None:
     with pytest.raises(UserError, match=r"fault X needs .* and Linear has none; choose a model that has it$"):
         find(nn.Linear(3, 3), "fault X")
     assert decoder_layers(nn.Linear(3, 3)) == []
+
+
+class Fused(nn.Module):
+    """Attention as in nanoGPT: one projection, and other names for its sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.c_attn = nn.Linear(8, 24)
+        self.n_head, self.n_embd = 2, 8
+
+
+class Bare(nn.Module):
+    """Attention whose projections are no modules."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head_dim = 4
+        self.q_proj, self.k_proj, self.v_proj = (nn.Parameter(torch.ones(8, 8)) for _ in range(3))
+
+
+@pytest.mark.parametrize("attention", [Fused, Bare])
+def test_attention_that_does_not_say_its_sizes_is_of_no_known_form(attention: type[nn.Module]) -> None:
+    model = nn.Sequential(nn.Embedding(5, 8), nn.ModuleList([attention()]))
+    with pytest.raises(UserError, match="policy X needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn"):
+        attentions(model, "policy X")
+
+
+def test_a_fused_projection_that_goes_head_by_head_is_of_no_known_form() -> None:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 64}
+    model = GPTBigCodeForCausalLM(GPTBigCodeConfig(multi_query=False, **sizes, bos_token_id=1, eos_token_id=2))
+    with pytest.raises(UserError, match=r"or GPT-2's c_attn, and GPTBigCodeForCausalLM has none"):
+        attentions(model)
+
+
+def test_a_layer_that_makes_no_values_of_its_own_is_left_out() -> None:
+    model = model_of("tiny-llama")
+    model.model.layers[0].self_attn.v_proj = None
+    assert [attention.label for attention in attentions(model)] == [1]
 
 
 def test_a_path_never_reaches_a_message(tmp_path: Path) -> None:

@@ -77,6 +77,17 @@ def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation
     assert seen.worst["attention_entropy"] == f"layer {layers[layer]}, head {head}"
 
 
+def test_a_model_in_double_precision_is_sampled() -> None:
+    expected = by_hand(model_of("tiny-llama", "eager").double(), None)
+    model = model_of("tiny-llama").double()
+    monitor = AttentionRows(model)
+    monitor.arm()
+    model(tokens())
+    seen = measured(monitor)
+    for key, values in expected.items():
+        assert seen.details[key] == pytest.approx(np.array(values), rel=1e-5), key
+
+
 def entropies(probabilities: Tensor) -> list[float]:
     """Of each head over the last 16 queries, from rows of probabilities, (B, H, T, S)."""
     rows = probabilities[:, :, -16:].detach().double()

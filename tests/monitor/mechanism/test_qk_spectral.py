@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -251,4 +252,23 @@ def test_quantised_weights_are_refused_in_words() -> None:
     packed = nn.Parameter(torch.zeros(2048, 1, dtype=torch.uint8), requires_grad=False)
     model.model.layers[0].self_attn.q_proj.weight = packed
     with pytest.raises(UserError, match="is it quantised"):
+        QkSpectral(model)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [("LoHaConfig", {}), ("IA3Config", {"feedforward_modules": []}), ("LoraConfig", {"use_dora": True})],
+)
+def test_adapters_that_are_no_low_rank_sum_are_refused_in_words(kind: str, options: dict[str, Any]) -> None:
+    peft = pytest.importorskip("peft")
+    adapted = peft.get_peft_model(model_of("tiny-llama"), getattr(peft, kind)(target_modules=["q_proj"], **options))
+    with pytest.raises(UserError, match=r"layers.0.self_attn.q_proj is adapted by .*; leave this monitor out"):
+        QkSpectral(adapted)
+
+
+def test_a_projection_without_a_weight_is_refused_in_words() -> None:
+    model = model_of("tiny-llama")
+    model.model.layers[1].self_attn.k_proj.weight = None
+    with pytest.raises(UserError, match=r"model.layers.1.self_attn.k_proj has no weight \(is it quantised\?\)"):
         QkSpectral(model)

@@ -85,8 +85,46 @@ def test_choices_against_what_goes_into_router_and_experts(name: str) -> None:
 
 def test_a_router_that_hands_out_logits_alone_has_an_entropy_and_no_load() -> None:
     logits, load = _routing(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2)
-    assert load is None
+    assert load is None and logits is not None
     assert logits.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+class HandWritten(nn.Module):
+    """A mixture whose router hands out its probabilities first, or the weights of the chosen experts alone."""
+
+    class Gate(nn.Module):
+        def __init__(self, whole: bool) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 8, generator=torch.Generator().manual_seed(0)))
+            self.whole = whole
+
+        def forward(self, data: Tensor) -> tuple[Tensor, ...]:
+            probabilities = nn.functional.linear(data, self.weight).softmax(dim=-1)
+            weights, chosen = probabilities.topk(2, dim=-1)
+            return (probabilities, weights, chosen) if self.whole else (weights, chosen)
+
+    def __init__(self, whole: bool) -> None:
+        super().__init__()
+        self.top_k, self.gate, self.experts = 2, self.Gate(whole), nn.Identity()
+        self.experts.num_experts = 4
+
+    def forward(self, data: Tensor) -> Tensor:
+        return self.experts(data) * self.gate(data)[0].sum()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_router_may_hand_out_probabilities_or_weights_alone(whole: bool) -> None:
+    data = torch.randn(50, 8, generator=torch.Generator().manual_seed(1))
+    model = nn.Sequential(nn.ModuleList([HandWritten(whole)]))
+    monitor = Router(model)
+    monitor.arm()
+    model[0][0](data)
+    seen = measured(monitor)
+    probabilities = (data @ model[0][0].gate.weight.detach().T).softmax(dim=-1)
+    chosen = probabilities.topk(2).indices.flatten().numpy()
+    entropy = float(torch.special.entr(probabilities).sum(dim=-1).mean() / math.log(4))
+    assert seen.details["load"][0].tolist() == pytest.approx((np.bincount(chosen, minlength=4) / 100).tolist())
+    assert seen.values.get("routing_entropy") == (pytest.approx(entropy, rel=1e-5) if whole else None)
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (8, 3), (2, 5)])

@@ -213,6 +213,15 @@ def test_what_a_model_has_no_mechanism_for_is_said_once_with_the_reason(caplog: 
     assert ", attention (the monitor of attention rows needs attention with q_proj" in message
 
 
+def test_a_monitor_that_cannot_be_made_is_left_out_with_its_error(caplog: pytest.LogCaptureFixture) -> None:
+    model = model_of("tiny-llama")
+    del model.model.layers[1].self_attn.config  # says which attention function is called
+    with caplog.at_level(logging.INFO, logger="rmetric"):
+        watch = MechanismWatch(model, torch.optim.SGD(model.parameters()))
+    assert watch.names == ("qk_spectral", "update", "update_alignment", "gradient_alignment")
+    assert "attention (AttributeError(" in caplog.text
+
+
 def test_off_by_default(tmp_path: Path) -> None:
     run = run_of()
     with watched(run, log=tmp_path / "run.jsonl"):
@@ -311,11 +320,11 @@ def test_a_hook_that_raises_does_not_reach_the_training(
     monkeypatch.setattr(torch.special, "entr", None)
     watch = watch_of(run, monitors=("router",))
     with caplog.at_level(logging.WARNING, logger="rmetric"):
-        train(run, 2)
-        watch.step(2)
-        train(run, 1)
-    assert "a mechanism monitor's hook is given up" in caplog.text
-    watch.close()
+        for step in range(1, 7):
+            train(run, 1)
+            watch.step(step)
+    assert caplog.messages == ["the mechanism monitor router is given up: TypeError: 'NoneType' object is not callable"]
+    assert watch.names == ()
 
 
 # -- where and how it runs --------------------------------------------------------------------------------------------
@@ -372,8 +381,16 @@ def test_what_cannot_be_watched_is_refused_in_words() -> None:
         watch_of(run, monitors=("ruoter",))
     with pytest.raises(UserError, match="the monitor of routers needs a mixture-of-experts model"):
         TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=("router",))
-    with pytest.raises(UserError, match="the stride of a mechanism watch"):
-        watch_of(run, stride=0)
+    for stride in (0, 2.5, "8"):
+        with pytest.raises(UserError, match=r"^stride must be a whole number of steps, at least 1, such as stride=32"):
+            watch_of(run, stride=stride)
+    for mechanism in (True, False, 5, ("update", Failing), MechanismWatch):
+        with pytest.raises(UserError, match=r"^mechanism monitors are 'auto', or names or objects"):
+            TrainingMonitor(run.model, run.optimizer, hardware=False, mechanism=mechanism)  # type: ignore[arg-type]
+
+
+def test_a_single_monitor_needs_no_list() -> None:
+    assert watch_of(run_of("tiny-llama"), monitors=Failing("never")).names == ("failing",)
 
 
 def test_mixed_precision(tmp_path: Path) -> None:

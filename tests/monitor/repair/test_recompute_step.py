@@ -90,6 +90,38 @@ def test_the_third_step_is_rehearsed_and_repaired_too() -> None:
     assert equal(toy.bits(), unsupervised(5))
 
 
+def test_gradients_of_what_the_optimizer_does_not_update_may_add_up() -> None:
+    class HeadOnly(Toy):
+        def __init__(self) -> None:
+            super().__init__()
+            self.optimizer = torch.optim.SGD(self.model[4].parameters(), lr=0.05)
+
+        def corrupt(self, computation: int) -> None:
+            self.model[4].weight.grad.view(-1)[computation] = 1e9
+
+    toy, twin, policy = HeadOnly(), HeadOnly(), RecomputeStep()
+    toy.flip_in = {30: 1}
+    with toy.watch(policy=policy) as monitor:
+        toy.train(40, monitor)
+        assert [(repair.step, repair.verdict) for repair in monitor.repairs] == [(30, "transient")]
+        assert policy.working
+    twin.train(40)
+    assert equal(toy.bits(), twin.bits())
+
+
+def test_a_flip_in_what_another_optimizer_updates_is_repaired() -> None:
+    toy = Toy()
+    toy.optimizer = torch.optim.SGD(toy.model[4].parameters(), lr=0.05)
+    other = torch.optim.SGD(toy.model[0].parameters(), lr=0.05)
+    toy.optimizer.register_step_pre_hook(lambda *_: other.step())
+    toy.optimizer.zero_grad = toy.model.zero_grad  # type: ignore[method-assign]
+    toy.flip_in = {30: 1}
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(40, monitor)
+        assert [(repair.step, repair.verdict) for repair in monitor.repairs] == [(30, "transient")]
+    assert toy.model[0].weight.abs().max() < 100.0
+
+
 def test_a_second_corrupted_computation_is_not_taken() -> None:
     toy = Toy()
     toy.flip_in = {30: 2}

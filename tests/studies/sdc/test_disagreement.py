@@ -51,6 +51,13 @@ def test_a_gradient_that_is_not_finite_is_an_alarm(value: float) -> None:
     assert math.isnan(found.cosine[1])
 
 
+def test_of_several_gradients_that_are_not_finite_no_sound_one_is_accused() -> None:
+    found = disagreement(_workers(math.nan, 2.0, math.inf))
+    assert found.ratio.tolist() == [math.inf, 1.0, math.inf]
+    assert found.suspect == 0
+    assert disagreement(_workers(math.nan, math.nan, math.nan)).score == math.inf
+
+
 def test_a_dead_worker_is_an_alarm_and_all_dead_are_none() -> None:
     assert disagreement(_workers(1.0, 0.0, 1.0)).suspect == 1
     assert disagreement(_workers(1.0, 0.0, 1.0)).score == math.inf
