@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.dataset.sources import DATA_SET
+from rmetric.dataset.sources import DATA_SET, index_of
 from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
@@ -53,9 +53,16 @@ def write_converted(
         If there are several runs for one log, two runs of one name for a folder or data set, or a file is there that
         would be replaced; nothing is written.
     """
-    if out.suffix in (LOG, DATA_SET):  # before anything is read
-        _refuse_loss(out, overwrite, read)
+    for file in _files_named_by(out):  # before anything is read
+        _refuse_loss(file, overwrite, read)
     return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite, read)
+
+
+def _files_named_by(out: Path) -> list[Path]:
+    """Files that are known before the runs are: a folder takes a log a run."""
+    if out.suffix == DATA_SET:
+        return [out, index_of(out)]
+    return [out] if out.suffix == LOG else []
 
 
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:

@@ -90,6 +90,23 @@ def test_a_log_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureF
     assert len(read_run(tmp_path / "run.jsonl").observations) == 4
 
 
+def test_the_index_of_a_data_set_replaces_no_log_and_nothing_else_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index, other = tmp_path / "runs_index.csv", tmp_path / "other.csv"
+    index.write_text(CSV)
+    other.write_text(CSV)
+    out = ["--out", str(tmp_path / "runs.parquet")]
+    assert main(["convert", str(index), *out, "--overwrite"]) == 2
+    assert "runs_index.csv is an input log and would be overwritten" in capsys.readouterr().err
+    assert main(["convert", str(other), *out]) == 2
+    assert "runs_index.csv is there already; choose another --out" in capsys.readouterr().err
+    assert index.read_text() == CSV
+    assert not (tmp_path / "runs.parquet").exists()
+    assert main(["convert", str(other), *out, "--overwrite"]) == 0
+    assert index.read_text().startswith("set,run,")
+
+
 def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
     assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "logs")]) == 0
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [log.name for log in REAL_RUNS[:2]]
