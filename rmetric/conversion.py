@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.dataset.sources import DATA_SET, index_of
+from rmetric.dataset.sources import DATA_SET, index_of, log_in
 from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
@@ -105,10 +105,7 @@ def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
             raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
         return out
     _refuse_twice(name, others)
-    file = out / f"{name}{LOG}"
-    if not file.resolve().is_relative_to(out.resolve()):  # the name stands in the log, which a stranger wrote
-        raise UserError(f"a run named {name!r} would not lie in {out}; give FILE.jsonl or FILE.parquet as --out")
-    return file
+    return log_in(out, name, "give FILE.jsonl or FILE.parquet as --out")
 
 
 def _refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path]) -> None:

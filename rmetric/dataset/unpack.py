@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.dataset.sources import data_set_of
+from rmetric.dataset.sources import data_set_of, log_in
 from rmetric.errors import UserError, did_you_mean
 from rmetric.files import write_atomically
 from rmetric.log_writer import encode_metrics
@@ -55,9 +55,11 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise UserError(f"no run is named {name}{did_you_mean(name, stored, cutoff=0.3)}")
     out = output_folder(args.out)
     chosen = args.runs or list(stored)
-    for name in chosen:
-        write_atomically(out / f"{name}.jsonl", log_of(stored[name]))
-    print(f"{len(chosen)} logs written to {out}/")
+    files = {name: log_in(out, name, "choose others with --runs") for name in chosen}
+    for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, log_of(stored[name]))
+    print(f"{len(files)} logs written to {out}/")
 
 
 if __name__ == "__main__":
