@@ -17,7 +17,7 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.files import naming
+from rmetric.files import naming, refuse_loss
 from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, assemble
 from rmetric.log_writer import alerts_so_far, encode_event, encode_metrics
@@ -54,7 +54,7 @@ def write_converted(
         would be replaced; nothing is written.
     """
     for file in _files_named_by(out):  # before anything is read
-        _refuse_loss(file, overwrite, read)
+        refuse_loss(file, overwrite, read)
     return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite, read)
 
 
@@ -90,7 +90,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
         for log in chain((first,), rest):
             if _write_log(log.portions, Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))
-                _refuse_loss(files[-1], overwrite, read)
+                refuse_loss(files[-1], overwrite, read)
                 names.append(log.name)
         for number, file in enumerate(files):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -106,16 +106,6 @@ def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
         return out
     _refuse_twice(name, others)
     return log_in(out, name, "give FILE.jsonl or FILE.parquet as --out")
-
-
-def _refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path]) -> None:
-    """A conversion keeps what this project's formats hold: a log that it replaces may have held more."""
-    if not file.exists():
-        return
-    if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
-        raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
-    if not overwrite:
-        raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 
 
 def _refuse_twice(name: str, names: Sequence[str]) -> None:

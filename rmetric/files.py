@@ -1,4 +1,4 @@
-"""Files: written so that each appears under its name whole or not at all, their checksums, and texts in UTF-16."""
+"""Files: written so that each appears under its name whole or not at all, what is not replaced, checksums, UTF-16."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import codecs
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from rmetric.errors import UserError
 
 
 @contextmanager
@@ -65,6 +67,24 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with written_aside(path, forced=False) as file:
         file.write(content)
+
+
+def refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path] = ()) -> None:
+    """Raise :class:`UserError` if a log is there that would be replaced: it may hold more than the one to be written.
+
+    Parameters
+    ----------
+    overwrite
+        Whether files may be replaced.
+    read
+        Files and folders that the logs are read from; what lies there is not replaced in any case.
+    """
+    if not file.exists():
+        return
+    if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
+        raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
+    if not overwrite:
+        raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 
 
 def checksum(path: str | Path) -> str:

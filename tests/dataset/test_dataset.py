@@ -239,6 +239,20 @@ def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path
     assert "did you mean a_fork?" in capsys.readouterr().err
 
 
+def test_a_log_is_not_replaced_by_what_a_data_set_holds_of_it(
+    study: Path, data_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = study / "z_late_fork.jsonl"
+    before = log.read_bytes()
+    (study / "a_fork.jsonl").unlink()
+    assert unpack.main([str(data_set), "--out", str(study)]) == 2
+    assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert log.read_bytes() == before
+    assert not (study / "a_fork.jsonl").exists()
+    assert unpack.main([str(data_set), "--out", str(study), "--overwrite"]) == 0
+    assert b"alerts" not in log.read_bytes()
+
+
 def test_the_name_of_an_unpacked_run_may_have_folders_but_leads_nowhere_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
