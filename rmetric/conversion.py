@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,10 +19,11 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.files import naming, refuse_loss
 from rmetric.importers import LoggedPortions
+from rmetric.importers.read import OWN_FORMATS
 from rmetric.log_reader import Chunk, assemble
-from rmetric.log_writer import alerts_so_far, encode_event, encode_metrics
+from rmetric.log_writer import alerts_so_far, encode_metrics
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
-from rmetric.records import START, Event, Run, step_of
+from rmetric.records import CONVERTED_FROM, START, Event, Run, is_converted, step_of
 
 LOG = ".jsonl"
 ASIDE = ".rmetric-"
@@ -68,7 +69,7 @@ def _files_named_by(out: Path) -> list[Path]:
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
     runs: list[StoredRun] = []
     for log in logs:
-        run = assemble(log.name, log.portions)
+        run = assemble(log.name, _with_origin(log))
         if len(run.observations):
             _refuse_twice(run.name, [run.name for run in runs])
             runs.append(StoredRun(labels_of(run), chunk_of(run)))
@@ -88,7 +89,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
     folder.mkdir(parents=True, exist_ok=True)
     with naming(out, folder / ASIDE), TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         for log in chain((first,), rest):
-            if _write_log(log.portions, Path(aside) / str(len(names))):
+            if _write_log(_with_origin(log), Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))
                 refuse_loss(files[-1], overwrite, read)
                 names.append(log.name)
@@ -117,17 +118,18 @@ def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
     """Write the log of a run; false if it holds no record."""
     records = 0
     with open(file, "wb") as log:
-        for number, portion in enumerate(portions):
-            if number == 0 and not _begins(portion):
-                log.write(encode_event({"event": START, "config": {}}))
+        for portion in portions:
             log.write(log_lines(portion))
             records += len(portion.step)
     return records > 0
 
 
-def _begins(first: Chunk) -> bool:
-    """Whether a log says how its run was set up."""
-    return any(event.get("event") == START for _, event in first.events)
+def _with_origin(log: LoggedPortions) -> Iterator[Chunk]:
+    """The portions of a log; before those of another program's stands which format that was."""
+    if log.format not in OWN_FORMATS:
+        start: Event = {"event": START, "config": {CONVERTED_FROM: log.format}}
+        yield Chunk(np.empty(0, dtype=np.int64), {}, [(0, start)], alerts={})
+    yield from log.portions
 
 
 def log_lines(portion: Chunk) -> bytes:
@@ -171,20 +173,21 @@ def _place(run: Run, event: Event) -> int:
 
 
 def labels_of(run: Run) -> dict[str, Any]:
-    """Labels of a run but for ``set`` and ``shared_records``, from its log."""
+    """Labels of a run but for ``set`` and ``shared_records``, from its log; that of another program states no truth."""
     truth, twin = truth_of(run), run.config.get("twin")
+    unknown = is_converted(run.config)
     return {
         "run": run.name.encode("utf-8", "replace").decode(),  # of a file whose name is no UTF-8
         "model": run.model_type,
         "optimizer": _text(run.config.get("optimizer")),
         "seed": _whole(run.config.get("seed")),
         "repetition": _whole(run.config.get("repetition")),
-        "fault": run.fault,
-        "severity": run.severity,
+        "fault": None if unknown else run.fault,
+        "severity": None if unknown else run.severity,
         "parameters": _json(run.injection.get("params")),
         "disturbance": _json(run.config.get("disturbance")),
         "onset": truth.onset,
-        "outcome": truth.kind,
+        "outcome": None if unknown else truth.kind,
         "failure_step": truth.failure_step,
         "reason": truth.reason,
         "steps": truth.horizon,

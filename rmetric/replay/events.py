@@ -11,7 +11,17 @@ import numpy as np
 
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.log_reader import OnDamage
-from rmetric.records import MAX_STEP, START, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
+from rmetric.records import (
+    MAX_STEP,
+    START,
+    TERMINAL_EVENTS,
+    VALIDATION,
+    Event,
+    Observations,
+    Run,
+    is_converted,
+    step_of,
+)
 from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
 MAX_TEXT = 200
@@ -60,6 +70,8 @@ class RunMetadata:
     """Part of EXPERIMENT_START that a replay needs; empty if the log has none."""
     started: bool = False
     """True if there was an EXPERIMENT_START."""
+    converted: bool = False
+    """True if it says that the log was made of another program's."""
     is_event_log: bool = False
     """True if the log is of the kind whose last line says how the run ended."""
     injected: Event | None = None
@@ -77,6 +89,7 @@ class RunMetadata:
     def begin(self, config: Any, *, late: bool) -> None:
         """Take over the configuration; ``late`` (after the first records), it does not set weights and threshold."""
         self.started = self.is_event_log = True
+        self.converted = is_converted(config)
         if not isinstance(config, dict):
             return
         injection = config.get("fault_injection")
@@ -135,7 +148,7 @@ class RunMetadata:
     @property
     def names_its_run(self) -> bool:
         """True if the log says which model and which fault (or none)."""
-        return self.started or self.injected is not None
+        return (self.started and not self.converted) or self.injected is not None
 
     def as_run(self, name: str, last_step: int | None) -> Run:
         """The run without its measurements, as :func:`~rmetric.evaluation.ground_truth.truth_of` judges it."""

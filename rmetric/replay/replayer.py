@@ -216,7 +216,8 @@ class Replayer:
         run = metadata.as_run(replay.name, self._last_step)
         truth = truth_of(run)
         replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
-        replay.outcome = truth.kind if metadata.is_event_log or run.terminal is not None else "not stated"
+        stated = run.terminal is not None or (metadata.is_event_log and not metadata.converted)
+        replay.outcome, replay.converted = truth.kind if stated else "not stated", metadata.converted
         if metadata.is_own:
             replay.own, replay.own_alerts, replay.model = metadata.summary, metadata.own_alerts, run.model_type
             replay.own.records = self._records

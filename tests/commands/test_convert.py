@@ -11,11 +11,12 @@ import pytest
 from rmetric import read_run
 from rmetric.commands import main
 from rmetric.conversion import chunk_of, log_lines, write_converted
-from rmetric.dataset.read import read_runs
+from rmetric.dataset.read import read_runs, read_stored
 from rmetric.errors import UserError
 from rmetric.importers import Caveats, LoggedPortions, portions_of
 from rmetric.log_reader import Chunk, assemble
 from rmetric.records import Observations, Run
+from rmetric.replay import replay_log
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
 SAMPLE = sorted((Path(__file__).parents[2] / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))[:2]
@@ -65,6 +66,45 @@ def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> 
     assert seen.step.tolist() == [1, 2, 3, 4]
     assert seen["training_loss"].tolist() == [2.123456789012, np.inf, 1.9, 1.8]
     assert seen.evaluated.tolist() == [False, True, False, True]
+
+
+@pytest.mark.parametrize("through", ["run.jsonl", "run.parquet"])
+def test_another_program_s_log_is_judged_as_before(
+    through: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, again = tmp_path / "run.csv", tmp_path / "again" / "run.jsonl"
+    rows = "".join(f"{step},{2 + step % 7 / 100 + 3 * (step >= 250)}\n" for step in range(400))
+    log.write_text(f"step,loss\n{rows}")
+    assert main(["convert", str(log), "--out", str(tmp_path / through)]) == 0
+    assert main(["convert", str(tmp_path / through), "--out", str(again)]) == 0
+    told = []
+    for one in (log, tmp_path / through, again):
+        capsys.readouterr()
+        assert main(["diagnose", str(one)]) == 1
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] == told[2]
+    before, after = replay_log(log), replay_log(again)
+    assert (after.outcome, after.fault) == ("not stated", "-")
+    assert after.shown_detector == before.shown_detector == "R-Metric (robust)"
+    assert after.shown_first_alert == before.shown_first_alert
+
+
+def test_a_data_set_invents_no_label_of_another_program_s_run(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(CSV)
+    assert (
+        main(["convert", str(tmp_path / "metrics.csv"), str(SAMPLE[0]), "--out", str(tmp_path / "runs.parquet")]) == 0
+    )
+    foreign, own = (
+        [run.labels[name] for name in ("fault", "outcome")] for run in read_stored(tmp_path / "runs.parquet")
+    )
+    assert foreign == [None, None]
+    assert None not in own
+
+
+def test_a_log_that_lacks_its_begin_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text('{"event": "METRICS", "step": 1, "training_loss": 2.5}\n')
+    assert main(["convert", str(tmp_path / "run.jsonl"), "--out", str(tmp_path / "again.jsonl")]) == 0
+    assert b"EXPERIMENT_START" not in (tmp_path / "again.jsonl").read_bytes()
 
 
 def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
