@@ -36,6 +36,7 @@ CHUNK_RECORDS, WHOLE = 65_536, 2**62
 MAX_LINE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 18
 """Bytes that are parsed at a time: few enough to stay in the processor's cache, so many that calls cost little."""
+MAX_TEXT = 200
 LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
 """Measurements whose gaps a reader fills with the latest known value."""
 
@@ -55,6 +56,21 @@ WHOLE_LOG = 0
 def place(path: str | Path, line: int) -> str:
     """Where damage is, for a message."""
     return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
+
+
+def plain_text(value: Any, most: int | None = MAX_TEXT) -> str:
+    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
+
+    Parameters
+    ----------
+    most
+        Characters that are kept; ``None``: all.
+
+    >>> plain_text("loss\\x1b[31m")
+    'loss?[31m'
+    """
+    short = str(value)[:most].encode("utf-8", "replace").decode()
+    return "".join(character if character.isprintable() else "?" for character in short)
 
 
 def strict(path: str | Path) -> OnDamage:

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rmetric.batches import Batch, NumberedEvent
-from rmetric.log_reader import OnDamage
+from rmetric.log_reader import OnDamage, plain_text
 from rmetric.records import (
     MAX_STEP,
     START,
@@ -24,7 +24,6 @@ from rmetric.records import (
 )
 from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
-MAX_TEXT = 200
 MAX_MESSAGE = 1000
 """Characters of an alert's message that are kept."""
 MAX_ALERTS = 100
@@ -33,16 +32,6 @@ MAX_NAMES = 256
 """Entries of one object of the log that are looked at."""
 _NUMBERS = ("total_training_steps", "step_time_s")
 _SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
-
-
-def plain_text(value: Any, most: int = MAX_TEXT) -> str:
-    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
-
-    >>> plain_text("loss\\x1b[31m")
-    'loss?[31m'
-    """
-    short = str(value)[:most].encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else "?" for character in short)
 
 
 def is_finite_number(value: Any) -> TypeGuard[float]:

@@ -22,11 +22,11 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.files import format_of
 from rmetric.importers.read import guarded, readable
-from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, strict
+from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, plain_text, strict
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
-from rmetric.replay.events import EventFilter, is_finite_number, plain_text
+from rmetric.replay.events import EventFilter, is_finite_number
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
