@@ -37,14 +37,19 @@ def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
 
 @contextmanager
 def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
-    """A file of any length that is written aside, then renamed.
+    """A file of any length that is written aside, then renamed. A link stays; a pipe or a device is written to.
 
     Parameters
     ----------
     forced
         Whether it is forced to the disk first, so that it survives a power cut.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if path.exists() and not path.is_file():  # there is nothing to replace
+        with naming(path), open(path, "wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with naming(path, aside):
             with open(aside, "wb") as file:
@@ -52,7 +57,7 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
                 if forced:
                     file.flush()
                     os.fsync(file.fileno())
-            os.replace(aside, path)
+            os.replace(aside, target)
     except BaseException:
         with suppress(OSError):
             aside.unlink()
@@ -81,6 +86,8 @@ def refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path] = ()) ->
     """
     if not file.exists():
         return
+    if not file.is_file():
+        raise UserError(f"{file} is no file that could be replaced; choose another --out")
     if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
         raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
     if not overwrite:

@@ -147,6 +147,15 @@ def test_the_index_of_a_data_set_replaces_no_log_and_nothing_else_unasked(
     assert index.read_text().startswith("set,run,")
 
 
+def test_a_pipe_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.csv").write_text(CSV)
+    for name in ("run.jsonl", "run.parquet"):
+        os.mkfifo(tmp_path / name)
+        assert main(["convert", str(tmp_path / "run.csv"), "--out", str(tmp_path / name), "--overwrite"]) == 2
+        assert f"{name} is no file that could be replaced; choose another --out" in capsys.readouterr().err
+        assert (tmp_path / name).is_fifo()
+
+
 def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
     assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "logs")]) == 0
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [log.name for log in REAL_RUNS[:2]]
