@@ -128,7 +128,7 @@ def _with_origin(log: LoggedPortions) -> Iterator[Chunk]:
     """The portions of a log; before those of another program's stands which format that was."""
     if log.format not in OWN_FORMATS:
         start: Event = {"event": START, "config": {CONVERTED_FROM: log.format}}
-        yield Chunk(np.empty(0, dtype=np.int64), {}, [(0, start)], alerts={})
+        yield Chunk(np.empty(0, dtype=np.int64), {}, [(0, start)], alerts=None)
     yield from log.portions
 
 
@@ -142,7 +142,7 @@ def log_lines(portion: Chunk) -> bytes:
     states: dict[str, Sequence[Any]] = {}
     if mechanism:
         states["mechanism"] = [_at(mechanism, row) for row in range(len(portion.step))]
-    if portion.alerts:
+    if portion.alerts is not None:
         states["alerts"] = alerts_so_far(portion.step, portion.alerts)
     return encode_metrics(portion.step, floats, states, portion.events)
 
@@ -161,7 +161,7 @@ def chunk_of(run: Run) -> Chunk:
     columns = {**{name: seen.stated(name) for name in seen.columns}, **run.verdicts}
     start: Event = {"event": START, "config": run.config}
     places = np.maximum.accumulate([_place(run, event) for event in run.events]).tolist() if run.events else []
-    return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts)
+    return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts or None)
 
 
 def _place(run: Run, event: Event) -> int:

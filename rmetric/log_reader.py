@@ -250,8 +250,8 @@ class Chunk:
     are not filled."""
     events: list[tuple[int, Event]]
     """Other events, each with the index (0 to n) of the record of this chunk that it stands before."""
-    alerts: dict[str, int]
-    """``alerts`` of the last record."""
+    alerts: dict[str, int] | None
+    """``alerts`` of the last record, empty: none so far; ``None`` if it does not say."""
 
 
 def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHUNK_RECORDS) -> Iterator[Chunk]:
@@ -366,7 +366,7 @@ class _Gathered:
             step=np.array(self.steps, dtype=np.int64),
             columns=columns,
             events=self.events,
-            alerts=self._alerts if isinstance(self._alerts, dict) else {},
+            alerts=self._alerts if isinstance(self._alerts, dict) else None,
         )
 
 
@@ -430,7 +430,7 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
         whole = filled[0] if len(filled) == 1 else _joined(filled)
         run.observations = observations_of(whole)
         run.verdicts = {key: values for key, values in whole.columns.items() if key in VERDICTS}
-        run.alerts = whole.alerts
+        run.alerts = whole.alerts or {}
     return run
 
 

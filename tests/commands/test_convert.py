@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -167,6 +168,21 @@ def test_several_runs_do_not_fit_in_one_log(tmp_path: Path, capsys: pytest.Captu
     assert not list(tmp_path.iterdir())
 
 
+def test_that_there_was_no_alert_is_kept_in_portions_of_any_size(tmp_path: Path) -> None:
+    log, out = tmp_path / "run.jsonl", tmp_path / "again.jsonl"
+    start = '{"event": "EXPERIMENT_START", "config": {}}\n'
+    for first_alert in (99, 4):
+        states = [{"spike": first_alert} if step >= first_alert else {} for step in range(8)]
+        records = (
+            {"event": "METRICS", "step": step, "training_loss": 2.5, "alerts": alerts}
+            for step, alerts in enumerate(states)
+        )
+        log.write_text(start + "".join(json.dumps(record) + "\n" for record in records))
+        for size in (3, 8):
+            write_converted(portions_of(log, records=size), out, overwrite=True)
+            assert [json.loads(line)["alerts"] for line in out.read_text().splitlines()[1:]] == states
+
+
 @pytest.mark.parametrize("records", [1, 7, 250])
 def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) -> None:
     (written,) = write_converted(portions_of(REAL_RUNS[0], records=records), tmp_path / "run.jsonl")
@@ -175,7 +191,7 @@ def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) 
 
 
 def named(name: str) -> list[LoggedPortions]:
-    chunk = Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})
+    chunk = Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], None)
     return [LoggedPortions(name, "mlflow", iter([chunk]), lambda: Caveats([], 0))]
 
 
