@@ -56,14 +56,18 @@ def write_converted(
     """
     for file in _files_named_by(out):  # before anything is read
         refuse_loss(file, overwrite, read)
-    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite, read)
+    return _write_data_set(logs, out) if _ending(out) == DATA_SET else _write_logs(logs, out, overwrite, read)
+
+
+def _ending(out: Path) -> str:
+    return out.suffix.casefold()
 
 
 def _files_named_by(out: Path) -> list[Path]:
     """Files that are known before the runs are: a folder takes a log a run."""
-    if out.suffix == DATA_SET:
+    if _ending(out) == DATA_SET:
         return [out, index_of(out)]
-    return [out] if out.suffix == LOG else []
+    return [out] if _ending(out) == LOG else []
 
 
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
@@ -85,7 +89,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
         return []
     names: list[str] = []
     files: list[Path] = []
-    folder = out.parent if out.suffix == LOG else out
+    folder = out.parent if _ending(out) == LOG else out
     folder.mkdir(parents=True, exist_ok=True)
     with naming(out, folder / ASIDE), TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         for log in chain((first,), rest):
@@ -101,7 +105,7 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
 
 def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
     """File of a run; ``others``: names of the runs before it."""
-    if out.suffix == LOG:
+    if _ending(out) == LOG:
         if others:
             raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
         return out
@@ -111,7 +115,7 @@ def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
 
 def _refuse_twice(name: str, names: Sequence[str]) -> None:
     if name in names:
-        raise UserError(f"two runs are named {name!r}; convert them one by one")
+        raise UserError(f"two runs are named {name!r}; rename one of the logs, or give each a --out of its own")
 
 
 def _write_log(portions: Iterable[Chunk], file: Path) -> bool:

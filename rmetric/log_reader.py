@@ -311,7 +311,7 @@ def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> i
     """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
     whole = whole_step(step)
     if whole is None:
-        on_damage(line, f"a METRICS record needs a whole number as its step, not {reprlib.repr(step)}; skipped")
+        on_damage(line, f"a record needs a whole number below 2^53 as its step, not {reprlib.repr(step)}; skipped")
     elif whole <= last_step:
         again = "repeats a step" if whole == last_step else "goes back in time"
         on_damage(line, f"step {whole} after step {last_step} {again}; skipped")

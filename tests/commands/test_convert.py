@@ -148,6 +148,21 @@ def test_the_index_of_a_data_set_replaces_no_log_and_nothing_else_unasked(
     assert index.read_text().startswith("set,run,")
 
 
+@pytest.mark.parametrize("name", ["RUN.JSONL", "RUNS.Parquet"])
+def test_the_case_of_an_ending_does_not_matter(name: str, tmp_path: Path) -> None:
+    assert main(["convert", str(REAL_RUNS[0]), "--out", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).is_file()
+
+
+def test_runs_of_one_name_are_told_apart_by_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.csv").write_text(CSV)
+    logs = [str(tmp_path / folder / "run.csv") for folder in ("a", "b")]
+    assert main(["convert", *logs, "--out", str(tmp_path / "runs.parquet")]) == 2
+    assert "rename one of the logs, or give each a --out of its own" in capsys.readouterr().err
+
+
 def test_a_pipe_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.csv").write_text(CSV)
     for name in ("run.jsonl", "run.parquet"):
