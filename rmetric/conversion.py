@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.dataset.sources import DATA_SET
+from rmetric.dataset.sources import DATA_SET, index_of, log_in
 from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.files import naming
+from rmetric.files import naming, refuse_loss
 from rmetric.importers import LoggedPortions
+from rmetric.importers.read import OWN_FORMATS
 from rmetric.log_reader import Chunk, assemble
-from rmetric.log_writer import alerts_so_far, encode_event, encode_metrics
+from rmetric.log_writer import alerts_so_far, encode_metrics
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
-from rmetric.records import START, Event, Run, step_of
+from rmetric.records import CONVERTED_FROM, START, Event, Run, is_converted, step_of
 
 LOG = ".jsonl"
 ASIDE = ".rmetric-"
@@ -53,15 +54,26 @@ def write_converted(
         If there are several runs for one log, two runs of one name for a folder or data set, or a file is there that
         would be replaced; nothing is written.
     """
-    if out.suffix in (LOG, DATA_SET):  # before anything is read
-        _refuse_loss(out, overwrite, read)
-    return _write_data_set(logs, out) if out.suffix == DATA_SET else _write_logs(logs, out, overwrite, read)
+    for file in _files_named_by(out):  # before anything is read
+        refuse_loss(file, overwrite, read)
+    return _write_data_set(logs, out) if _ending(out) == DATA_SET else _write_logs(logs, out, overwrite, read)
+
+
+def _ending(out: Path) -> str:
+    return out.suffix.casefold()
+
+
+def _files_named_by(out: Path) -> list[Path]:
+    """Files that are known before the runs are: a folder takes a log a run."""
+    if _ending(out) == DATA_SET:
+        return [out, index_of(out)]
+    return [out] if _ending(out) == LOG else []
 
 
 def _write_data_set(logs: Iterable[LoggedPortions], out: Path) -> list[Path]:
     runs: list[StoredRun] = []
     for log in logs:
-        run = assemble(log.name, log.portions)
+        run = assemble(log.name, _with_origin(log))
         if len(run.observations):
             _refuse_twice(run.name, [run.name for run in runs])
             runs.append(StoredRun(labels_of(run), chunk_of(run)))
@@ -77,13 +89,13 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
         return []
     names: list[str] = []
     files: list[Path] = []
-    folder = out.parent if out.suffix == LOG else out
+    folder = out.parent if _ending(out) == LOG else out
     folder.mkdir(parents=True, exist_ok=True)
     with naming(out, folder / ASIDE), TemporaryDirectory(prefix=ASIDE, dir=folder) as aside:
         for log in chain((first,), rest):
-            if _write_log(log.portions, Path(aside) / str(len(names))):
+            if _write_log(_with_origin(log), Path(aside) / str(len(names))):
                 files.append(_file_of(log.name, names, out))
-                _refuse_loss(files[-1], overwrite, read)
+                refuse_loss(files[-1], overwrite, read)
                 names.append(log.name)
         for number, file in enumerate(files):
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -93,47 +105,35 @@ def _write_logs(logs: Iterable[LoggedPortions], out: Path, overwrite: bool, read
 
 def _file_of(name: str, others: Sequence[str], out: Path) -> Path:
     """File of a run; ``others``: names of the runs before it."""
-    if out.suffix == LOG:
+    if _ending(out) == LOG:
         if others:
             raise UserError(f"{out} takes one run, and there are more; give a folder or FILE.parquet as --out")
         return out
     _refuse_twice(name, others)
-    file = out / f"{name}{LOG}"
-    if not file.resolve().is_relative_to(out.resolve()):  # the name stands in the log, which a stranger wrote
-        raise UserError(f"a run named {name!r} would not lie in {out}; give FILE.jsonl or FILE.parquet as --out")
-    return file
-
-
-def _refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path]) -> None:
-    """A conversion keeps what this project's formats hold: a log that it replaces may have held more."""
-    if not file.exists():
-        return
-    if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
-        raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
-    if not overwrite:
-        raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
+    return log_in(out, name, "give FILE.jsonl or FILE.parquet as --out")
 
 
 def _refuse_twice(name: str, names: Sequence[str]) -> None:
     if name in names:
-        raise UserError(f"two runs are named {name!r}; convert them one by one")
+        raise UserError(f"two runs are named {name!r}; rename one of the logs, or give each a --out of its own")
 
 
 def _write_log(portions: Iterable[Chunk], file: Path) -> bool:
     """Write the log of a run; false if it holds no record."""
     records = 0
     with open(file, "wb") as log:
-        for number, portion in enumerate(portions):
-            if number == 0 and not _begins(portion):
-                log.write(encode_event({"event": START, "config": {}}))
+        for portion in portions:
             log.write(log_lines(portion))
             records += len(portion.step)
     return records > 0
 
 
-def _begins(first: Chunk) -> bool:
-    """Whether a log says how its run was set up."""
-    return any(event.get("event") == START for _, event in first.events)
+def _with_origin(log: LoggedPortions) -> Iterator[Chunk]:
+    """The portions of a log; before those of another program's stands which format that was."""
+    if log.format not in OWN_FORMATS:
+        start: Event = {"event": START, "config": {CONVERTED_FROM: log.format}}
+        yield Chunk(np.empty(0, dtype=np.int64), {}, [(0, start)], alerts=None)
+    yield from log.portions
 
 
 def log_lines(portion: Chunk) -> bytes:
@@ -146,7 +146,7 @@ def log_lines(portion: Chunk) -> bytes:
     states: dict[str, Sequence[Any]] = {}
     if mechanism:
         states["mechanism"] = [_at(mechanism, row) for row in range(len(portion.step))]
-    if portion.alerts:
+    if portion.alerts is not None:
         states["alerts"] = alerts_so_far(portion.step, portion.alerts)
     return encode_metrics(portion.step, floats, states, portion.events)
 
@@ -165,7 +165,7 @@ def chunk_of(run: Run) -> Chunk:
     columns = {**{name: seen.stated(name) for name in seen.columns}, **run.verdicts}
     start: Event = {"event": START, "config": run.config}
     places = np.maximum.accumulate([_place(run, event) for event in run.events]).tolist() if run.events else []
-    return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts)
+    return Chunk(seen.step, columns, [(0, start), *zip(places, run.events, strict=True)], alerts=run.alerts or None)
 
 
 def _place(run: Run, event: Event) -> int:
@@ -177,20 +177,21 @@ def _place(run: Run, event: Event) -> int:
 
 
 def labels_of(run: Run) -> dict[str, Any]:
-    """Labels of a run but for ``set`` and ``shared_records``, from its log."""
+    """Labels of a run but for ``set`` and ``shared_records``, from its log; that of another program states no truth."""
     truth, twin = truth_of(run), run.config.get("twin")
+    unknown = is_converted(run.config)
     return {
         "run": run.name.encode("utf-8", "replace").decode(),  # of a file whose name is no UTF-8
         "model": run.model_type,
         "optimizer": _text(run.config.get("optimizer")),
         "seed": _whole(run.config.get("seed")),
         "repetition": _whole(run.config.get("repetition")),
-        "fault": run.fault,
-        "severity": run.severity,
+        "fault": None if unknown else run.fault,
+        "severity": None if unknown else run.severity,
         "parameters": _json(run.injection.get("params")),
         "disturbance": _json(run.config.get("disturbance")),
         "onset": truth.onset,
-        "outcome": truth.kind,
+        "outcome": None if unknown else truth.kind,
         "failure_step": truth.failure_step,
         "reason": truth.reason,
         "steps": truth.horizon,

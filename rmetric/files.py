@@ -1,4 +1,4 @@
-"""Files: written so that each appears under its name whole or not at all, their checksums, and texts in UTF-16."""
+"""Files: written so that each appears under its name whole or not at all, what is not replaced, checksums, UTF-16."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import codecs
 import hashlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
+
+from rmetric.errors import UserError
 
 
 @contextmanager
@@ -35,14 +37,19 @@ def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
 
 @contextmanager
 def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
-    """A file of any length that is written aside, then renamed.
+    """A file of any length that is written aside, then renamed. A link stays; a pipe or a device is written to.
 
     Parameters
     ----------
     forced
         Whether it is forced to the disk first, so that it survives a power cut.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if path.exists() and not path.is_file():  # there is nothing to replace
+        with naming(path), open(path, "wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path))
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with naming(path, aside):
             with open(aside, "wb") as file:
@@ -50,7 +57,7 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
                 if forced:
                     file.flush()
                     os.fsync(file.fileno())
-            os.replace(aside, path)
+            os.replace(aside, target)
     except BaseException:
         with suppress(OSError):
             aside.unlink()
@@ -65,6 +72,26 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with written_aside(path, forced=False) as file:
         file.write(content)
+
+
+def refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path] = ()) -> None:
+    """Raise :class:`UserError` if a log is there that would be replaced: it may hold more than the one to be written.
+
+    Parameters
+    ----------
+    overwrite
+        Whether files may be replaced.
+    read
+        Files and folders that the logs are read from; what lies there is not replaced in any case.
+    """
+    if not file.exists():
+        return
+    if not file.is_file():
+        raise UserError(f"{file} is no file that could be replaced; choose another --out")
+    if any(place.exists() and (file.samefile(place) or file.parent.samefile(place)) for place in map(Path, read)):
+        raise UserError(f"{file} is an input log and would be overwritten; choose another --out")
+    if not overwrite:
+        raise UserError(f"{file} is there already; choose another --out, or replace it with --overwrite")
 
 
 def checksum(path: str | Path) -> str:

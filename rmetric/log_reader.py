@@ -36,6 +36,7 @@ CHUNK_RECORDS, WHOLE = 65_536, 2**62
 MAX_LINE_BYTES = 1 << 20
 BLOCK_BYTES = 1 << 18
 """Bytes that are parsed at a time: few enough to stay in the processor's cache, so many that calls cost little."""
+MAX_TEXT = 200
 LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
 """Measurements whose gaps a reader fills with the latest known value."""
 
@@ -55,6 +56,21 @@ WHOLE_LOG = 0
 def place(path: str | Path, line: int) -> str:
     """Where damage is, for a message."""
     return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
+
+
+def plain_text(value: Any, most: int | None = MAX_TEXT) -> str:
+    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
+
+    Parameters
+    ----------
+    most
+        Characters that are kept; ``None``: all.
+
+    >>> plain_text("loss\\x1b[31m")
+    'loss?[31m'
+    """
+    short = str(value)[:most].encode("utf-8", "replace").decode()
+    return "".join(character if character.isprintable() else "?" for character in short)
 
 
 def strict(path: str | Path) -> OnDamage:
@@ -234,8 +250,8 @@ class Chunk:
     are not filled."""
     events: list[tuple[int, Event]]
     """Other events, each with the index (0 to n) of the record of this chunk that it stands before."""
-    alerts: dict[str, int]
-    """``alerts`` of the last record."""
+    alerts: dict[str, int] | None
+    """``alerts`` of the last record, empty: none so far; ``None`` if it does not say."""
 
 
 def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHUNK_RECORDS) -> Iterator[Chunk]:
@@ -295,7 +311,7 @@ def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> i
     """A step as a whole number after ``last_step``; ``None``, and a report, if it is none."""
     whole = whole_step(step)
     if whole is None:
-        on_damage(line, f"a METRICS record needs a whole number as its step, not {reprlib.repr(step)}; skipped")
+        on_damage(line, f"a record needs a whole number below 2^53 as its step, not {reprlib.repr(step)}; skipped")
     elif whole <= last_step:
         again = "repeats a step" if whole == last_step else "goes back in time"
         on_damage(line, f"step {whole} after step {last_step} {again}; skipped")
@@ -350,7 +366,7 @@ class _Gathered:
             step=np.array(self.steps, dtype=np.int64),
             columns=columns,
             events=self.events,
-            alerts=self._alerts if isinstance(self._alerts, dict) else {},
+            alerts=self._alerts if isinstance(self._alerts, dict) else None,
         )
 
 
@@ -414,7 +430,7 @@ def assemble(name: str, pieces: Iterable[Chunk]) -> Run:
         whole = filled[0] if len(filled) == 1 else _joined(filled)
         run.observations = observations_of(whole)
         run.verdicts = {key: values for key, values in whole.columns.items() if key in VERDICTS}
-        run.alerts = whole.alerts
+        run.alerts = whole.alerts or {}
     return run
 
 

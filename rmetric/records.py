@@ -18,6 +18,8 @@ NO_FAULT = "NONE"
 START, FAILURE, SUCCESS = "EXPERIMENT_START", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS"
 """Events that begin a log, and end it."""
 TERMINAL_EVENTS = (FAILURE, SUCCESS)
+CONVERTED_FROM = "converted_from"
+"""Setting of a log that was made of another program's: the format of that, which states neither a fault nor an end."""
 MAX_STEP = 2**53
 """Beyond it, a double no longer tells two steps apart."""
 VALIDATION = "VALIDATION"
@@ -249,6 +251,11 @@ class Run:
         """Last step that the log speaks of; 0 for an empty one."""
         last_record = int(self.observations.step[-1]) if len(self.observations) else 0
         return max(last_record, step_of(self.terminal) or 0)
+
+
+def is_converted(config: Any) -> bool:
+    """Return whether the ``config`` of a log says that the log was made of another program's."""
+    return isinstance(config, dict) and CONVERTED_FROM in config
 
 
 def step_of(event: Mapping[str, Any] | None) -> int | None:

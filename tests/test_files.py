@@ -20,6 +20,31 @@ def test_a_file_appears_whole(tmp_path: Path) -> None:
     assert _names(tmp_path) == ["a.jsonl"]
 
 
+def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
+    pipe, link = tmp_path / "pipe.csv", tmp_path / "link.csv"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        for path in (pipe, link):
+            write_atomically(path, b"content")
+            assert os.read(reader, 100) == b"content"
+            assert path.is_fifo()
+    finally:
+        os.close(reader)
+    assert _names(tmp_path) == ["link.csv", "pipe.csv"]
+
+
+def test_what_a_link_leads_to_is_replaced_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "folder" / "file.csv")
+    for content in (b"one", b"two"):
+        write_atomically(tmp_path / "link.csv", content)
+        assert (tmp_path / "folder" / "file.csv").read_bytes() == content
+    assert (tmp_path / "link.csv").is_symlink()
+    assert _names(tmp_path / "folder") == ["file.csv"]
+
+
 def test_a_failed_write_leaves_nothing_behind_and_says_where(tmp_path: Path) -> None:
     target = tmp_path / "folder.jsonl"
     target.mkdir()

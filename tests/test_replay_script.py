@@ -97,6 +97,20 @@ def test_a_log_in_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:
     assert (tmp_path / "t-2.csv").exists()
 
 
+@pytest.mark.parametrize("name", ["summary.csv", "summary.md"])
+def test_a_file_of_the_overview_s_name_is_not_overwritten(
+    name: str, log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / name
+    other.write_text("step,loss\n1,2.0\n2,1.5\n")
+    assert main([str(other), str(log), "--out", str(tmp_path), "--no-plot"]) == 2
+    assert f"{name} is no result of a replay and would be overwritten" in capsys.readouterr().err
+    assert other.read_text() == "step,loss\n1,2.0\n2,1.5\n"
+    other.unlink()
+    for _ in range(2):
+        assert main([str(log), "--out", str(tmp_path), "--no-plot"]) == 0
+
+
 @pytest.mark.slow
 @ends_of_a_command
 @pytest.mark.parametrize("command", [["replay_and_analyze_logs.py"], ["-m", "rmetric", "replay"]])

@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Read all, write, say what was written and what was not."""
     from rmetric.conversion import write_converted
     from rmetric.importers import portions_of
+    from rmetric.log_reader import plain_text
 
     options, unusable = reading(args), 0
 
@@ -47,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
             else:
                 yield log  # and its portions are taken
                 for note in log.caveats().notes:
-                    print(f"{log.name}: {note}", file=sys.stderr)
+                    print(f"{plain_text(log.name)}: {plain_text(note, None)}", file=sys.stderr)
 
     for file in write_converted(usable(), args.out, overwrite=args.overwrite, read=args.logs):
-        print(f"wrote {file}")
+        print(f"wrote {plain_text(file, None)}")
     return UNUSABLE if unusable else 0

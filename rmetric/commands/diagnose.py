@@ -60,9 +60,14 @@ def _as_text(diagnoses: Sequence[Diagnosis]) -> str:
     """One run: everything. Several: a line each, then those with findings in full, and the notes on the others."""
     if len(diagnoses) == 1:
         return str(diagnoses[0])
+    from rmetric.log_reader import plain_text
+
     lines = [diagnosis.in_brief for diagnosis in diagnoses]
     notes = Counter(note for diagnosis in diagnoses if not diagnosis.findings for note in diagnosis.notes)
-    told = [f"Note ({count} run{'s' if count > 1 else ''}): {note}" for note, count in notes.most_common(MOST_NOTES)]
+    told = [
+        f"Note ({count} run{'s' if count > 1 else ''}): {plain_text(note, None)}"
+        for note, count in notes.most_common(MOST_NOTES)
+    ]
     if len(notes) > MOST_NOTES:
         told.append(f"{len(notes) - MOST_NOTES:,} further notes: --json")
     parts = ["\n".join(lines), *(str(diagnosis) for diagnosis in diagnoses if diagnosis.findings), "\n".join(told)]

@@ -12,7 +12,7 @@ from rmetric.errors import UserError
 from rmetric.importers import collect_logs
 from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
 from rmetric.replay.batch import replay_logs
-from rmetric.replay.overview import write_overview
+from rmetric.replay.overview import refuse_others, write_overview
 
 DESCRIPTION = "Recompute signals, R and alerts from existing logs; write a plot, a CSV and a summary for each."
 EPILOG = """\
@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     options = {"settings": settings, "log_format": how["format"], "mapping": how["mapping"]}
     logs, note = collect_logs(args.logs)
     out = output_folder(args.out)
+    refuse_others(out)
     if note:
         print(note)
     replays = replay_logs(logs, out, jobs=args.jobs, plot=not args.no_plot, strict=args.strict, **options)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import WARM_UP, certain_after, change_point
+from rmetric.log_reader import plain_text
 from rmetric.records import Run
 
 Floats = NDArray[np.float64]
@@ -109,7 +110,7 @@ class Comparison:
         return {**vars(self), "differences": finite, "alike": list(self.alike), "not_compared": dict(self.not_compared)}
 
     def __str__(self) -> str:
-        lines = [f"{self.a} and {self.b}: {self.steps:,} common steps"]
+        lines = [f"{plain_text(self.a)} and {plain_text(self.b)}: {self.steps:,} common steps"]
         if self.identical_until is not None and self.compared:
             lines.append(f"identical up to step {self.identical_until:,}")
         lines.append(f"first difference: {self.first.sentence}" if self.first else self._without_difference)

@@ -170,7 +170,7 @@ def _stored(labels: dict[str, Any], columns: dict[str, NDArray[Any]]) -> StoredR
     step = _increasing(columns.pop(STEP).astype(np.int64))
     events = said(labels.pop("config"), labels.pop("events"))
     measured = {name: values for name, values in columns.items() if not np.isnan(values).all()}
-    return StoredRun(labels, Chunk(step, measured, events, alerts={}))
+    return StoredRun(labels, Chunk(step, measured, events, alerts=None))
 
 
 def said(config: str, events: str) -> list[tuple[int, Event]]:

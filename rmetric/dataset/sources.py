@@ -44,6 +44,17 @@ def index_of(file: Path) -> Path:
     return file.with_name(f"{file.stem}_index.csv")
 
 
+def log_in(folder: Path, run: str, instead: str) -> Path:
+    """Log of a run in a folder, or in folders below it: the name stands in a file that a stranger may have written.
+
+    Raises :class:`UserError`, with what to do ``instead``, for a name that leads elsewhere.
+    """
+    file = folder / f"{run}.jsonl"
+    if not file.resolve().is_relative_to(folder.resolve()):
+        raise UserError(f"a run named {run!r} would not lie in {folder}; {instead}")
+    return file
+
+
 def find_parts(folder: str | Path) -> list[Path]:
     """The parts of a study that is kept as partitioned Parquet, in the order of its runs; empty if it is not."""
     return sorted(Path(folder).glob(f"run_*{DATA_SET}"))

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.cli import Parser, output_folder, script
-from rmetric.dataset.sources import data_set_of
+from rmetric.dataset.sources import data_set_of, log_in
 from rmetric.errors import UserError, did_you_mean
-from rmetric.files import write_atomically
+from rmetric.files import refuse_loss, write_atomically
 from rmetric.log_writer import encode_metrics
 from rmetric.measurements import MEASUREMENTS
 
@@ -35,6 +35,7 @@ def parser() -> Parser:
     p.add_argument("data_set", metavar="FILE[:SET]", help="data set, or a set that lies beside it")
     p.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="runs by name (default: all of the set)")
     p.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="folder for the logs")
+    p.add_argument("--overwrite", action="store_true", help="replace files that are there")
     return p
 
 
@@ -55,9 +56,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             raise UserError(f"no run is named {name}{did_you_mean(name, stored, cutoff=0.3)}")
     out = output_folder(args.out)
     chosen = args.runs or list(stored)
-    for name in chosen:
-        write_atomically(out / f"{name}.jsonl", log_of(stored[name]))
-    print(f"{len(chosen)} logs written to {out}/")
+    files = {name: log_in(out, name, "choose others with --runs") for name in chosen}
+    for file in files.values():
+        refuse_loss(file, args.overwrite)
+    for name, file in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, log_of(stored[name]))
+    print(f"{len(files)} logs written to {out}/")
 
 
 if __name__ == "__main__":

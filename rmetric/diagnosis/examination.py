@@ -18,7 +18,7 @@ from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.measurements import Observation
-from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, step_of
+from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, is_converted, step_of
 from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
@@ -62,7 +62,7 @@ class Examination:
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
         self._begun = self._ended = False
-        """Whether the log says that the run begins, and that it ends."""
+        """Whether the log, of a kind that says both, says that the run begins, and that it ends."""
         self._failure: Mapping[str, Any] | None = None
         """The log's latest line beside records, if it says that the run failed: one that goes on says more."""
         self._first_step: int | None = None
@@ -87,7 +87,7 @@ class Examination:
             if line.get("event") == CALL_ORDER and str(line.get("wrong")) in REMARKS:
                 self._remarks[str(line["wrong"])] = None
             self._history.note(line)
-            self._begun |= line.get("event") == START
+            self._begun |= line.get("event") == START and not is_converted(line.get("config"))
             self._ended |= line.get("event") in TERMINAL_EVENTS
             self._failure = line if line.get("event") == FAILURE else None
             if line.get("event") == SETTING_CHANGED:

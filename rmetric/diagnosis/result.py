@@ -10,6 +10,7 @@ from typing import Any
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
 from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
 from rmetric.diagnosis.text import lines_of, table_of, wrapped
+from rmetric.log_reader import plain_text
 
 UNREAD = 0.1
 """Share of a log that could not be used, above which what is left says nothing of the run."""
@@ -110,7 +111,7 @@ class Diagnosis:
     @property
     def in_brief(self) -> str:
         """Name, verdict and extent in one line."""
-        return f"{self.run}: {self.verdict}, {self.extent}"
+        return f"{plain_text(self.run)}: {self.verdict}, {self.extent}"
 
     def __str__(self) -> str:
         lines = [self.in_brief]
@@ -119,7 +120,7 @@ class Diagnosis:
         if self.not_judged:
             lines += ["", "Not judged:", *(f"  {name}: {why}" for name, why in self.not_judged.items())]
         if self.notes:
-            lines += ["", *(wrapped(f"Note: {note}", "") for note in self.notes)]
+            lines += ["", *(wrapped(f"Note: {plain_text(note, None)}", "") for note in self.notes)]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:

@@ -14,11 +14,12 @@ import orjson
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.commas import with_points
+from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
 from rmetric.importers.pairs import LONGEST_ROW, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
-from rmetric.log_reader import OnDamage
+from rmetric.log_reader import CUT_OFF, OnDamage
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
@@ -106,7 +107,13 @@ def _last_rows(parts: list[str], table: TextTable) -> list[str]:
 
 def _texts(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str]]:
     """Lines that may say something; empty for one without a number that begins with a word."""
+    decimals = LastDecimals()
     for number, line in printed_lines(path, on_damage):
+        last_word = line.rstrip().rpartition(b" ")[2].decode(errors="replace")
+        if not line.endswith(b"\n") and decimals.are_cut(last_word):
+            on_damage(number, CUT_OFF)
+            continue
+        decimals.add(last_word)
         if b"\0" in line:
             line = line.replace(b"\0", b"")  # a block that was never written: the machine went down
         if b"#01" in line:

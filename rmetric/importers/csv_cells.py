@@ -105,9 +105,9 @@ class Counters:
 
 
 class LastDecimals:
-    """Characters after the decimal point in the last column, which tell a number that was cut off from a short one.
+    """Characters after the decimal point in the last number of a line, which tell a cut one from a short one.
 
-    Most tables without a last line end are whole. A last number counts as cut off only where it has fewer of these
+    Most files without a last line end are whole. A last number counts as cut off only where it has fewer of these
     characters than all numbers before it, by :data:`FEWER_DECIMALS`.
     """
 
@@ -116,7 +116,7 @@ class LastDecimals:
         self._fewest = MAX_LINE_BYTES
 
     def add(self, cell: str) -> None:
-        """The last cell of another row. Cells that do not end in a digit, such as ``nan``, say nothing."""
+        """The last cell, or word, of another line. Those that do not end in a digit, such as ``nan``, say nothing."""
         if cell[-1:].isdecimal():
             self._numbers += 1
             self._fewest = min(self._fewest, _decimals(cell))

@@ -55,7 +55,8 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
-        if data_set_of(path) is not None and not path.is_dir():
+        data_set = data_set_of(path)
+        if data_set is not None and not path.is_dir() and (data_set != path or path.exists()):
             raise UserError(f"{path} is a data set, no log; unpack it {_unpacked(path)}")
         if path.is_dir():
             found, note = _in_folder(path)

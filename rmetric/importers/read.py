@@ -34,6 +34,8 @@ MOST_DAMAGE = 5
 """Reports of damage that are told one by one."""
 SKIPPED = ("skipped", "left out")
 """Ends of a report of damage that is about a whole line."""
+OWN_FORMATS = ("rmetric", "data set", "memory")
+"""Formats of the logs of studies, and of runs that come from no log; all others are those of other programs."""
 SINGLE = ("rmetric", "trainer_state")
 """Formats of one run a file."""
 _NAMED = 10

@@ -8,7 +8,7 @@ plot). :mod:`~rmetric.replay.replayer` is the flow, :mod:`~rmetric.replay.settin
 :mod:`~rmetric.replay.overview` (one table over all logs) write what was found.
 """
 
-from rmetric.replay.events import plain_text
+from rmetric.log_reader import plain_text
 from rmetric.replay.replayer import Columns, Replayer, replay_log
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import PRESET_NAMES, ReplaySettings, parse_weights

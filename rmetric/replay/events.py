@@ -10,11 +10,20 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rmetric.batches import Batch, NumberedEvent
-from rmetric.log_reader import OnDamage
-from rmetric.records import MAX_STEP, START, TERMINAL_EVENTS, VALIDATION, Event, Observations, Run, step_of
+from rmetric.log_reader import OnDamage, plain_text
+from rmetric.records import (
+    MAX_STEP,
+    START,
+    TERMINAL_EVENTS,
+    VALIDATION,
+    Event,
+    Observations,
+    Run,
+    is_converted,
+    step_of,
+)
 from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
 
-MAX_TEXT = 200
 MAX_MESSAGE = 1000
 """Characters of an alert's message that are kept."""
 MAX_ALERTS = 100
@@ -23,16 +32,6 @@ MAX_NAMES = 256
 """Entries of one object of the log that are looked at."""
 _NUMBERS = ("total_training_steps", "step_time_s")
 _SETTINGS_OF_R = ("r_metric_weights", "alert_thresholds")
-
-
-def plain_text(value: Any, most: int = MAX_TEXT) -> str:
-    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
-
-    >>> plain_text("loss\\x1b[31m")
-    'loss?[31m'
-    """
-    short = str(value)[:most].encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else "?" for character in short)
 
 
 def is_finite_number(value: Any) -> TypeGuard[float]:
@@ -60,6 +59,8 @@ class RunMetadata:
     """Part of EXPERIMENT_START that a replay needs; empty if the log has none."""
     started: bool = False
     """True if there was an EXPERIMENT_START."""
+    converted: bool = False
+    """True if it says that the log was made of another program's."""
     is_event_log: bool = False
     """True if the log is of the kind whose last line says how the run ended."""
     injected: Event | None = None
@@ -77,6 +78,7 @@ class RunMetadata:
     def begin(self, config: Any, *, late: bool) -> None:
         """Take over the configuration; ``late`` (after the first records), it does not set weights and threshold."""
         self.started = self.is_event_log = True
+        self.converted = is_converted(config)
         if not isinstance(config, dict):
             return
         injection = config.get("fault_injection")
@@ -135,7 +137,7 @@ class RunMetadata:
     @property
     def names_its_run(self) -> bool:
         """True if the log says which model and which fault (or none)."""
-        return self.started or self.injected is not None
+        return (self.started and not self.converted) or self.injected is not None
 
     def as_run(self, name: str, last_step: int | None) -> Run:
         """The run without its measurements, as :func:`~rmetric.evaluation.ground_truth.truth_of` judges it."""

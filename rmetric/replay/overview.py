@@ -7,6 +7,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.replay import LogAgreement, Replay
 
@@ -28,6 +29,8 @@ HEADINGS = (
     "alerts as logged",
     "damage",
 )
+BEGINS = {"summary.csv": b"log,format,", "summary.md": b"| log "}
+"""Files of an overview, and how each begins."""
 
 
 def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
@@ -115,6 +118,16 @@ def _own(replay: Replay) -> list[str]:
     return [f"was it in order? {replay.own.sentence}", *map(str, replay.own_alerts[:SHOWN_ALERTS]), *rest]
 
 
+def refuse_others(out: Path) -> None:
+    """Raise :class:`UserError` if a file of the overview's name is there that no replay has written, such as a log."""
+    for name, begin in BEGINS.items():
+        file = out / name
+        if file.is_file():
+            with open(file, "rb") as found:
+                if found.read(len(begin)) != begin:
+                    raise UserError(f"{file} is no result of a replay and would be overwritten; choose another --out")
+
+
 def write_overview(replays: Sequence[Replay], out: Path) -> str:
     """Write ``summary.csv`` and ``summary.md`` to ``out``; returns the text of the second for the screen."""
     table = io.StringIO(newline="")
@@ -122,6 +135,6 @@ def write_overview(replays: Sequence[Replay], out: Path) -> str:
     writer.writerow(HEADINGS)
     writer.writerows(overview_rows(replays))
     text = overview_text(replays)
-    write_atomically(out / "summary.csv", table.getvalue().encode())
-    write_atomically(out / "summary.md", text.encode())
+    for name, content in zip(BEGINS, (table.getvalue(), text), strict=True):
+        write_atomically(out / name, content.encode())
     return text

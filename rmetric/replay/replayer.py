@@ -22,11 +22,11 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.files import format_of
 from rmetric.importers.read import guarded, readable
-from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, strict
+from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, plain_text, strict
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Event, Observations
-from rmetric.replay.events import EventFilter, is_finite_number, plain_text
+from rmetric.replay.events import EventFilter, is_finite_number
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
@@ -216,7 +216,8 @@ class Replayer:
         run = metadata.as_run(replay.name, self._last_step)
         truth = truth_of(run)
         replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
-        replay.outcome = truth.kind if metadata.is_event_log or run.terminal is not None else "not stated"
+        stated = run.terminal is not None or (metadata.is_event_log and not metadata.converted)
+        replay.outcome, replay.converted = truth.kind if stated else "not stated", metadata.converted
         if metadata.is_own:
             replay.own, replay.own_alerts, replay.model = metadata.summary, metadata.own_alerts, run.model_type
             replay.own.records, replay.own.last_record = self._records, self._last_step

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, ROBUST, RMetricDetector
 from rmetric.episodes import Rearm
+from rmetric.importers.read import OWN_FORMATS
 from rmetric.log_writer import to_log_precision
 from rmetric.replay.events import OwnAlert
 from rmetric.replay.signals import NOT_IN_LOG, SIGNALS
@@ -20,8 +21,6 @@ from rmetric.verdict import RunSummary
 
 LARGEST_DIFFERENCE = 1e-9
 """Largest difference from the log's own number that counts as agreement."""
-OWN_FORMATS = ("rmetric", "data set", "memory")
-"""Formats of the logs of studies, and of runs that come from no log."""
 MAX_EPISODES_KEPT = 4096
 """Begins of episodes that are kept for a fault that the log tells of later."""
 
@@ -94,6 +93,8 @@ class Replay:
     """The log's path as given."""
     format: str
     """Name of the importer."""
+    converted: bool = False
+    """True if the log was made of another program's."""
     records: int = 0
     first_step: int | None = None
     last_step: int | None = None
@@ -201,7 +202,7 @@ class Replay:
     @property
     def is_of_others(self) -> bool:
         """Whether another program has written the log, and not a study of this project or of the author."""
-        return self.format not in OWN_FORMATS
+        return self.converted or self.format not in OWN_FORMATS
 
     @property
     def lead_paper(self) -> int | None:

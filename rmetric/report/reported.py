@@ -121,7 +121,7 @@ class _LoggedAlerts:
         events = [event for _, event in portion.events if event.get("event") == "ALERT"]
         stated = [_logged(step_of(event), event.get("detector", "")) for event in events]
         self._events += [alert for alert in stated if alert is not None][: MOST_ALERTS - len(self._events)]
-        self._first = portion.alerts if len(portion.step) else self._first
+        self._first = (portion.alerts or {}) if len(portion.step) else self._first
 
     @property
     def alerts(self) -> list[MarkedAlert]:

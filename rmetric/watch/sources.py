@@ -21,6 +21,8 @@ from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 PORTION_BYTES = 1 << 24
 """New bytes that are read at a time."""
 MOST_HEADER_BYTES = 1 << 16
+END_BYTES = 256
+"""Bytes at the end of what was read by which a log that was written anew is told from one that was continued."""
 REREAD_SHARE = 0.05
 """Largest share of one processor that reading a log again and again may take."""
 
@@ -56,6 +58,7 @@ class NewLines:
     """What says that a mapped column is not there so far; empty if all are."""
     _offset: int = 0
     _header: bytes = b""
+    _end: bytes = b""
     _last_step: int = -1
     _had_all: bool = False
 
@@ -64,14 +67,20 @@ class NewLines:
         """Name of the log's format."""
         return self.lines.format
 
+    def continues(self) -> bool:
+        """Whether what was read last still stands where it stood."""
+        with open(self.path, "rb") as file:
+            file.seek(self._offset - len(self._end))
+            return file.read(len(self._end)) == self._end
+
     def read(self) -> Iterator[Portion]:
         """Portions of what is new, up to the end of the file."""
         while lines := self._next_lines():
-            read = len(lines)
+            read, end = len(lines), lines[-END_BYTES:]
             if self.format == "csv" and not self._header:
                 self._header, lines = _header_and_rest(lines)
             portion = self._portion(lines)
-            self._offset += read
+            self._offset, self._end = self._offset + read, end
             yield portion
 
     def _next_lines(self) -> bytes:

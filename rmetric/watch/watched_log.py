@@ -22,7 +22,7 @@ class Change(Enum):
 
     NONE = "none"
     GREW = "grew"
-    """It is longer, or was rewritten in place with the same start."""
+    """It is longer, or was rewritten in place with the same start (:meth:`NewLines.continues` looks at the rest)."""
     ANEW = "anew"
     """Another file stands there, or the same one was cut; also the first time it is seen."""
     ABSENT = "absent"
@@ -112,6 +112,8 @@ class WatchedLog:
         return change in (Change.GREW, Change.ANEW), news
 
     def _news(self, change: Change, now: float) -> Iterator[News]:
+        if change is Change.GREW and isinstance(self._source, NewLines) and not self._source.continues():
+            change = Change.ANEW
         if change is Change.ANEW:
             self._begins_anew = True
             if not isinstance(self._source, WholeLog):  # that one reads from the start anyhow, and keeps its pace

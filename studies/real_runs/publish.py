@@ -83,7 +83,7 @@ def _read(path: Path) -> StoredRun:
         raise UserError(f"{path}, line {line}: {message}")
 
     pieces = list(chunks(read_events(path, refuse), refuse, size=2**62))
-    chunk = pieces[0] if pieces else Chunk(np.empty(0, np.int64), {}, [], {})
+    chunk = pieces[0] if pieces else Chunk(np.empty(0, np.int64), {}, [], None)
     return StoredRun(labels_of(assemble(path.stem, pieces)), chunk)
 
 

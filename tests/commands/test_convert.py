@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -11,11 +12,12 @@ import pytest
 from rmetric import read_run
 from rmetric.commands import main
 from rmetric.conversion import chunk_of, log_lines, write_converted
-from rmetric.dataset.read import read_runs
+from rmetric.dataset.read import read_runs, read_stored
 from rmetric.errors import UserError
 from rmetric.importers import Caveats, LoggedPortions, portions_of
 from rmetric.log_reader import Chunk, assemble
 from rmetric.records import Observations, Run
+from rmetric.replay import replay_log
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
 SAMPLE = sorted((Path(__file__).parents[2] / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))[:2]
@@ -67,6 +69,45 @@ def test_a_csv_keeps_its_digits_its_gaps_and_its_evaluations(tmp_path: Path) -> 
     assert seen.evaluated.tolist() == [False, True, False, True]
 
 
+@pytest.mark.parametrize("through", ["run.jsonl", "run.parquet"])
+def test_another_program_s_log_is_judged_as_before(
+    through: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, again = tmp_path / "run.csv", tmp_path / "again" / "run.jsonl"
+    rows = "".join(f"{step},{2 + step % 7 / 100 + 3 * (step >= 250)}\n" for step in range(400))
+    log.write_text(f"step,loss\n{rows}")
+    assert main(["convert", str(log), "--out", str(tmp_path / through)]) == 0
+    assert main(["convert", str(tmp_path / through), "--out", str(again)]) == 0
+    told = []
+    for one in (log, tmp_path / through, again):
+        capsys.readouterr()
+        assert main(["diagnose", str(one)]) == 1
+        told.append(capsys.readouterr().out)
+    assert told[0] == told[1] == told[2]
+    before, after = replay_log(log), replay_log(again)
+    assert (after.outcome, after.fault) == ("not stated", "-")
+    assert after.shown_detector == before.shown_detector == "R-Metric (robust)"
+    assert after.shown_first_alert == before.shown_first_alert
+
+
+def test_a_data_set_invents_no_label_of_another_program_s_run(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text(CSV)
+    assert (
+        main(["convert", str(tmp_path / "metrics.csv"), str(SAMPLE[0]), "--out", str(tmp_path / "runs.parquet")]) == 0
+    )
+    foreign, own = (
+        [run.labels[name] for name in ("fault", "outcome")] for run in read_stored(tmp_path / "runs.parquet")
+    )
+    assert foreign == [None, None]
+    assert None not in own
+
+
+def test_a_log_that_lacks_its_begin_gets_none(tmp_path: Path) -> None:
+    (tmp_path / "run.jsonl").write_text('{"event": "METRICS", "step": 1, "training_loss": 2.5}\n')
+    assert main(["convert", str(tmp_path / "run.jsonl"), "--out", str(tmp_path / "again.jsonl")]) == 0
+    assert b"EXPERIMENT_START" not in (tmp_path / "again.jsonl").read_bytes()
+
+
 def test_measurements_of_the_mechanism_come_back(tmp_path: Path) -> None:
     entropy = np.array([np.nan, 0.25, np.inf])
     run = Run("run", {}, Observations(np.arange(3), {"training_loss": np.ones(3), "qk_entropy": entropy}))
@@ -90,6 +131,47 @@ def test_a_log_is_never_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureF
     assert len(read_run(tmp_path / "run.jsonl").observations) == 4
 
 
+def test_the_index_of_a_data_set_replaces_no_log_and_nothing_else_unasked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    index, other = tmp_path / "runs_index.csv", tmp_path / "other.csv"
+    index.write_text(CSV)
+    other.write_text(CSV)
+    out = ["--out", str(tmp_path / "runs.parquet")]
+    assert main(["convert", str(index), *out, "--overwrite"]) == 2
+    assert "runs_index.csv is an input log and would be overwritten" in capsys.readouterr().err
+    assert main(["convert", str(other), *out]) == 2
+    assert "runs_index.csv is there already; choose another --out" in capsys.readouterr().err
+    assert index.read_text() == CSV
+    assert not (tmp_path / "runs.parquet").exists()
+    assert main(["convert", str(other), *out, "--overwrite"]) == 0
+    assert index.read_text().startswith("set,run,")
+
+
+@pytest.mark.parametrize("name", ["RUN.JSONL", "RUNS.Parquet"])
+def test_the_case_of_an_ending_does_not_matter(name: str, tmp_path: Path) -> None:
+    assert main(["convert", str(REAL_RUNS[0]), "--out", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).is_file()
+
+
+def test_runs_of_one_name_are_told_apart_by_the_user(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "run.csv").write_text(CSV)
+    logs = [str(tmp_path / folder / "run.csv") for folder in ("a", "b")]
+    assert main(["convert", *logs, "--out", str(tmp_path / "runs.parquet")]) == 2
+    assert "rename one of the logs, or give each a --out of its own" in capsys.readouterr().err
+
+
+def test_a_pipe_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.csv").write_text(CSV)
+    for name in ("run.jsonl", "run.parquet"):
+        os.mkfifo(tmp_path / name)
+        assert main(["convert", str(tmp_path / "run.csv"), "--out", str(tmp_path / name), "--overwrite"]) == 2
+        assert f"{name} is no file that could be replaced; choose another --out" in capsys.readouterr().err
+        assert (tmp_path / name).is_fifo()
+
+
 def test_a_folder_takes_a_log_a_run(tmp_path: Path) -> None:
     assert main(["convert", *map(str, REAL_RUNS[:2]), "--out", str(tmp_path / "logs")]) == 0
     assert sorted(path.name for path in (tmp_path / "logs").iterdir()) == [log.name for log in REAL_RUNS[:2]]
@@ -101,6 +183,21 @@ def test_several_runs_do_not_fit_in_one_log(tmp_path: Path, capsys: pytest.Captu
     assert not list(tmp_path.iterdir())
 
 
+def test_that_there_was_no_alert_is_kept_in_portions_of_any_size(tmp_path: Path) -> None:
+    log, out = tmp_path / "run.jsonl", tmp_path / "again.jsonl"
+    start = '{"event": "EXPERIMENT_START", "config": {}}\n'
+    for first_alert in (99, 4):
+        states = [{"spike": first_alert} if step >= first_alert else {} for step in range(8)]
+        records = (
+            {"event": "METRICS", "step": step, "training_loss": 2.5, "alerts": alerts}
+            for step, alerts in enumerate(states)
+        )
+        log.write_text(start + "".join(json.dumps(record) + "\n" for record in records))
+        for size in (3, 8):
+            write_converted(portions_of(log, records=size), out, overwrite=True)
+            assert [json.loads(line)["alerts"] for line in out.read_text().splitlines()[1:]] == states
+
+
 @pytest.mark.parametrize("records", [1, 7, 250])
 def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) -> None:
     (written,) = write_converted(portions_of(REAL_RUNS[0], records=records), tmp_path / "run.jsonl")
@@ -109,7 +206,7 @@ def test_the_size_of_the_portions_changes_nothing(records: int, tmp_path: Path) 
 
 
 def named(name: str) -> list[LoggedPortions]:
-    chunk = Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], {})
+    chunk = Chunk(np.arange(2), {"training_loss": np.ones(2)}, [], None)
     return [LoggedPortions(name, "mlflow", iter([chunk]), lambda: Caveats([], 0))]
 
 

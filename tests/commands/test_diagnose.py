@@ -25,6 +25,21 @@ def test_a_healthy_run_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert "healthy, 600 records (steps 0 to 599)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("command", ["diagnose", "convert"])
+def test_what_a_stranger_has_named_a_run_is_no_command_to_the_terminal(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("\x1b[2J\x1b[31mrun\nother: healthy", "plain")
+    records = [{"step": step, "loss": 2.0, "run": name} for name in names for step in range(3)]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    out = ["--out", str(tmp_path / "logs")] if command == "convert" else []
+    assert main([command, str(tmp_path / "log.jsonl"), *out]) == 0
+    shown = capsys.readouterr()
+    assert "?[2J?[31mrun?other: healthy" in shown.out
+    assert "\x1b" not in shown.out + shown.err
+    assert "\nother" not in shown.out + shown.err
+
+
 def test_findings_exit_with_1_and_fit_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", BROKEN]) == 1
     shown = capsys.readouterr().out

@@ -12,17 +12,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rmetric.conversion import chunk_of, labels_of
 from rmetric.dataset import unpack
 from rmetric.dataset.layout import EXTRA_SETS, RUN_COLUMNS, SCHEMA
 from rmetric.dataset.read import read_runs, read_stored
 from rmetric.dataset.sources import companion, data_set_of
+from rmetric.dataset.stored import StoredRun
+from rmetric.dataset.write import write_stored
 from rmetric.detectors import make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import load_extra_sets, load_study
 from rmetric.log_reader import read_run
-from rmetric.records import Run
+from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker
 from studies.real_runs import card
@@ -234,6 +237,34 @@ def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path
     assert np.array_equal(np.concatenate(scores["logs"]), np.concatenate(scores["unpacked"]), equal_nan=True)
     assert unpack.main([str(data_set), "--runs", "a_frok", "--out", str(out)]) == 2
     assert "did you mean a_fork?" in capsys.readouterr().err
+
+
+def test_a_log_is_not_replaced_by_what_a_data_set_holds_of_it(
+    study: Path, data_set: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = study / "z_late_fork.jsonl"
+    before = log.read_bytes()
+    (study / "a_fork.jsonl").unlink()
+    assert unpack.main([str(data_set), "--out", str(study)]) == 2
+    assert "is there already; choose another --out, or replace it with --overwrite" in capsys.readouterr().err
+    assert log.read_bytes() == before
+    assert not (study / "a_fork.jsonl").exists()
+    assert unpack.main([str(data_set), "--out", str(study), "--overwrite"]) == 0
+    assert b"alerts" not in log.read_bytes()
+
+
+def test_the_name_of_an_unpacked_run_may_have_folders_but_leads_nowhere_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = Observations(np.arange(2), {"training_loss": np.ones(2)})
+    runs = [Run(name, {}, records) for name in ("lr/0.1", "lr/0.2", "../up")]
+    packed = str(write_stored([StoredRun(labels_of(run), chunk_of(run)) for run in runs], tmp_path / "a.parquet").path)
+    out = tmp_path / "out"
+    assert unpack.main([packed, "--out", str(out)]) == 2
+    assert "a run named '../up' would not lie in" in capsys.readouterr().err
+    assert not [*out.iterdir(), *tmp_path.glob("*.jsonl")]
+    assert unpack.main([packed, "--runs", "lr/0.1", "lr/0.2", "--out", str(out)]) == 0
+    assert sorted(path.name for path in (out / "lr").iterdir()) == ["0.1.jsonl", "0.2.jsonl"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -224,6 +224,18 @@ def test_the_message_names_a_mapping_that_works_with_detection(tmp_path: Path) -
     assert detect_format(path, {"training_loss": "quality"}) == "console"
 
 
+@pytest.mark.parametrize(("end", "kept"), [("9.210e-05\n", 21), ("9.210e-05", 21), ("9.2", 20), ("9", 20)])
+def test_a_last_line_that_was_cut_off_within_its_number_is_left_out(tmp_path: Path, end: str, kept: int) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "".join(f"step {step} loss {1e-4 + 1e-6 * step:.3e}\n" for step in range(20)) + f"step 20 loss {end}"
+    )
+    damage: list[tuple[int, str]] = []
+    events = list(read_console(path, {}, lambda *what: damage.append(what)))
+    assert len(events) == kept
+    assert damage == ([] if kept == 21 else [(21, "cut off; skipped")])
+
+
 def test_a_loss_that_drops_to_0_is_suspected_and_left_as_it_is(tmp_path: Path) -> None:
     path = log(tmp_path, *(f"step {step} loss {2.5 if step < 5 else 0.0}" for step in range(9)))
     (logged,) = runs_of(path)

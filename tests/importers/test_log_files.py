@@ -222,6 +222,11 @@ def test_a_data_set_is_refused_with_the_command_that_unpacks_it(tmp_path: Path, 
     assert "\n" not in str(refused.value)
 
 
+def test_a_data_set_that_is_not_there_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist; give a log or a folder of logs"):
+        collect_logs([tmp_path / "runs.parquet"])
+
+
 @pytest.mark.parametrize(("packed", "command"), [(gzip.compress, "gunzip"), (bz2.compress, "bunzip2")])
 def test_a_compressed_log_is_named_with_what_unpacks_it(
     packed: Callable[[bytes], bytes], command: str, tmp_path: Path

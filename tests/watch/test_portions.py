@@ -200,6 +200,17 @@ def test_a_file_that_is_replaced_by_a_longer_one(loss: float, runs: list[int], t
     assert [run.name for run in watched.runs] == ["run", "run-2"][: len(runs)]
 
 
+def test_a_log_that_begins_again_as_it_began_before_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    start = "".join(f'{{"step": {step}, "loss": {3.0 - 0.01 * step}}}\n' for step in range(20))
+    for worse, last in ((0.0, 60), (1.0, 70)):
+        again = "".join(f'{{"step": {step}, "loss": {3.0 - 0.01 * step + worse}}}\n' for step in range(20, last))
+        path.write_text(start + again)
+        watched.poll(0.0)
+    assert [run.diagnosis.records for run in watched.runs] == [60, 70]
+
+
 def test_a_log_that_is_replaced_again_and_again_has_each_evaluation_once(tmp_path: Path) -> None:
     lines = []
     for step in range(200):
