@@ -31,8 +31,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     """Score: distance of the lowest block at the end of the run from its best level before, in units of noise.
 
     The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
-    the block from which on all are nearer to that lowest one than to the best level, and in it since the first loss
-    that is.
+    the block from which on all are nearer to that lowest one than to the best level; in it or the one before, since
+    the loss that parts the better ones from the worse ones best.
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), an agent is known to get more reward than at the best
@@ -54,9 +54,9 @@ def worse_level(observations: Observations) -> Evidence | None:
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
     nearer = np.flatnonzero(blocks.values <= middle)
-    since = int(blocks.steps[min(int(nearer[-1]) + 1, len(blocks) - end)]) if len(nearer) else int(blocks.steps[0])
-    worse = loss.steps[(loss.steps >= since) & (loss.values > middle)]
-    since = int(worse[0]) if len(worse) else since  # a block may hold the last of what was well
+    first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
+    ends = np.append(blocks.steps, loss.steps[-1] + 1)
+    since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
     none = (
         distance < LEAST_DISTANCE
         or still_as_good(finite(observations, "validation_loss"), since)
@@ -70,6 +70,13 @@ def worse_level(observations: Observations) -> Evidence | None:
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss has settled at about {settled:.4g}; it had been at {best:.4g}",
     )
+
+
+def _turned(loss: Series, within: slice, middle: float) -> int:
+    """Step of the loss that parts those of some steps best: most are below the middle before it, and above it after."""
+    near = loss.part(slice(*np.searchsorted(loss.steps, (within.start, within.stop))))
+    better = np.cumsum(np.where(near.values <= middle, 1, -1))
+    return int(near.steps[min(int(np.append(0, better).argmax()), len(near) - 1)])
 
 
 def _noise_about(values: Floats, best_at: int, settled: float) -> float:
