@@ -158,6 +158,47 @@ def test_a_loss_that_is_mostly_noise_says_nothing_of_learning(spread: float, jud
     assert ("NEVER_LEARNS" in names(observed(training_loss=flat))) == judged
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_short_log_in_whose_noise_a_fall_may_be_hidden_says_nothing_of_learning(seed: int) -> None:
+    noise = np.random.default_rng(seed).normal(size=RECORDS)
+    slowly = 1.15 + 0.1 * np.exp(-np.arange(RECORDS) / 60) + 0.1 * noise  # a model that was trained before
+    assert "NEVER_LEARNS" not in names(observed(training_loss=slowly[:120]))
+    assert "NEVER_LEARNS" in names(observed(training_loss=1.15 + 0.1 * noise))
+
+
+@pytest.mark.parametrize("records", [100, 400, 495, 501])
+def test_levels_that_come_in_turn_are_one_level(records: int) -> None:
+    at = np.arange(records)
+    turns = np.where(at % 2, 1.0, 0.6) * FALLING[np.minimum(at, RECORDS - 1)]
+    assert "WORSE_LEVEL" not in names(observed(training_loss=turns))
+    assert "WORSE_LEVEL" in names(observed(training_loss=np.where(at < 0.6 * records, turns, turns + 2.5)))
+
+
+@pytest.mark.parametrize(
+    ("losses", "dead"),
+    [
+        (FALLING[np.minimum(np.arange(RECORDS), 250)], True),
+        (np.round(FALLING[np.minimum(np.arange(RECORDS), 250)], 1), False),
+        (1.2345 + np.exp(-np.arange(RECORDS) / 5.0), False),
+        (np.repeat(FALLING[::25], 25), False),
+    ],
+    ids=["frozen", "rounded", "converged", "told again in between"],
+)
+def test_a_loss_that_stands_still_to_its_last_digit_is_dead(losses: np.ndarray, dead: bool) -> None:
+    found = [state for state in states_of(observed(training_loss=losses)) if state.name == "DEAD"]
+    assert [state.since for state in found] == ([251] if dead else [])
+
+
+@pytest.mark.parametrize(("times", "worse"), [(3.0, True), (1.3, False)])
+def test_a_validation_loss_that_multiplies_is_worse_though_training_has_converged(times: float, worse: bool) -> None:
+    at = np.arange(RECORDS)
+    held_out = np.where(at % 16 == 15, 1.1 + 0.01 * RNG.normal(size=RECORDS), np.nan)
+    held_out[250:] *= times
+    converged = 1.0 + 0.05 * RNG.normal(size=RECORDS) + 2.0 * np.exp(-at / 20.0)
+    found = names(observed(training_loss=converged, validation_loss=held_out))
+    assert bool({"WORSE_VALIDATION", "OVERFITS"}.intersection(found)) == worse
+
+
 def test_losses_that_are_not_above_0_say_nothing_of_learning() -> None:
     assert "NEVER_LEARNS" not in evidence_of(observed(training_loss=0.1 * RNG.normal(size=RECORDS)))
 

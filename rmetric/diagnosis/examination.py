@@ -13,13 +13,13 @@ from rmetric.advice import setting_in_words
 from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
-from rmetric.diagnosis.not_judged import not_judged
+from rmetric.diagnosis.not_judged import Measured, not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.measurements import Observation
 from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, is_converted, step_of
-from rmetric.robust.context import APART, Announcements
+from rmetric.robust.context import APART, Announcements, Cadence
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
 from rmetric.verdict import CALL_ORDER, REMARKS
@@ -31,6 +31,7 @@ OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "N
 """Kinds of event in which a learning rate that rose is named, and how many times it has to be as high."""
 OF_NAN_LOSS = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
+LEARNED_ANEW = "what is usual was learned anew from there on"
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
 """Characters of a text that is told, changes of settings that are remembered, and changes that were announced: memory
 is bounded whatever a log says."""
@@ -51,7 +52,7 @@ class Examination:
     def __init__(self) -> None:
         self._seeker = EventSeeker()
         self._history = History()
-        self._measured: set[str] = set()
+        self._measured: dict[str, Measured] = {}
         self._changes: dict[tuple[int, str], str] = {}
         """Step, and what changed in it → the setting: once each, in the order in which the log told of them."""
         self._settings_before: dict[str, Any] = {}
@@ -61,6 +62,9 @@ class Examination:
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
+        self._cadence = Cadence()
+        self._anew: list[int] = []
+        """Steps of the first records that came after an unusual interval, and one more if there are more."""
         self._begun = self._ended = False
         """Whether the log, of a kind that says both, says that the run begins, and that it ends."""
         self._failure: Mapping[str, Any] | None = None
@@ -73,7 +77,13 @@ class Examination:
         if not len(observations):
             return []
         self._history.extend(observations)
-        self._measured |= {name for name in observations.columns if observations.has(name)}
+        for name in observations.columns:
+            at = observations.step[~np.isnan(observations.stated(name))]
+            if len(at):
+                before = self._measured.get(name, Measured(0, 0)).values
+                self._measured[name] = Measured(before + len(at), int(at[-1]))
+        anew = observations.step[self._cadence.extend(observations)]
+        self._anew += anew[: MOST_ANNOUNCED + 1 - len(self._anew)].tolist()
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
         announced = observations.announced
@@ -158,7 +168,7 @@ class Examination:
             not_judged=not_judged(history, self._measured, records),
             left_out=left_out,
             damaged=damaged,
-            notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_announcements()),
+            notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_changes()),
         )
 
     def _with_last_evaluation(self) -> EventSeeker:
@@ -199,22 +209,26 @@ class Examination:
         last = step if step is not None else self._last_step or 0
         return [failed(last, reason if isinstance(reason, str) and _are_fit(reason) else "")]
 
-    def _told_of_announcements(self) -> list[str]:
-        if not self._announced:
-            return []
-        told = ", ".join(f"{step:,}" for step in self._announced[:MOST_ANNOUNCED])
-        more = " and later ones" if len(self._announced) > MOST_ANNOUNCED else ""
-        word = "step" if len(self._announced) == 1 else "steps"
-        learned = "what is usual was learned anew from there on"
-        if self._too_often:
-            learned += f"; nothing but single numbers was judged between those less than {APART} records apart"
-        return [f"a change was announced before {word} {told}{more}: {learned}"]
+    def _told_of_changes(self) -> list[str]:
+        told = []
+        if self._announced:
+            told.append(f"a change was announced before {_in_words(self._announced)}: {LEARNED_ANEW}")
+            if self._too_often:
+                told[0] += f"; nothing but single numbers was judged between those less than {APART} records apart"
+        if self._anew:
+            told.append(f"records came at another interval from {_in_words(self._anew)} on: {LEARNED_ANEW}")
+        return told
 
     @property
     def _steps_a_record(self) -> float:
         if self._first_step is None or self._last_step is None or self._seeker.records < 2:
             return 1.0
         return (self._last_step - self._first_step) / (self._seeker.records - 1)
+
+
+def _in_words(steps: Sequence[int]) -> str:
+    told = ", ".join(f"{step:,}" for step in steps[:MOST_ANNOUNCED])
+    return f"step{'s' if len(steps) > 1 else ''} {told}{' and later ones' if len(steps) > MOST_ANNOUNCED else ''}"
 
 
 def _risen_rate(event: Event, history: Observations) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rmetric.records import Observations
 from rmetric.robust.reference import WARM_UP
@@ -22,6 +23,10 @@ EVENTS_OF = {
     "hardware": (("hardware_events", "lambda", "step_time_s"), "hardware events or step times"),
 }
 """What events are about → measurements, any one of which is enough, and their name."""
+LEAST = {"training_loss": 18, "grad_norm": 33, "update_rms": 33, "step_time_s": 41}
+"""Values of a measurement with which judging begins (docs/robust.md, *from record*); of others one is enough."""
+ENDED = 20
+"""Usual distances between its values, after which a measurement has ended before the log."""
 ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
@@ -46,7 +51,16 @@ ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
 """States that are looked for anew where a change was announced."""
 
 
-def not_judged(history: Observations, measured: Container[str], records: int) -> dict[str, str]:
+class Measured(NamedTuple):
+    """What is known of a measurement."""
+
+    values: int
+    """How many records have one."""
+    last_step: int
+    """Step of the last."""
+
+
+def not_judged(history: Observations, measured: Mapping[str, Measured], records: int) -> dict[str, str]:
     """Name of what could not be judged → why.
 
     Parameters
@@ -54,7 +68,7 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
     history
         Records, however shortened.
     measured
-        Names of all that was measured.
+        All that was measured, by name.
     records
         Number of records before they were shortened.
     """
@@ -67,6 +81,9 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
     }
     if records <= WARM_UP:
         missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
+    else:
+        missing |= {about: of for about, pair in EVENTS_OF.items() if (of := _too_few(*pair, measured))}
+    missing |= _ended(history, measured)
     if "reward" in measured:
         missing[OF_AN_AGENT] = SAID_OF_AN_AGENT
     known = evidence_of(history)
@@ -77,6 +94,25 @@ def not_judged(history: Observations, measured: Container[str], records: int) ->
         for name in RECOGNISERS
         if name not in known
     }
+
+
+def _too_few(names: Sequence[str], name: str, measured: Mapping[str, Measured]) -> str:
+    """What is said of too few values to judge any; nothing if there are enough, or none at all."""
+    known = {of: measured[of].values for of in names if of in measured}
+    if not known or any(values >= LEAST.get(of, 1) for of, values in known.items()):
+        return ""
+    most = max(known, key=known.__getitem__)
+    return f"{LEAST[most]} values tell what is usual; the log has {known[most]} of the {name}"
+
+
+def _ended(history: Observations, measured: Mapping[str, Measured]) -> dict[str, str]:
+    """What was measured no more long before the end of the log."""
+    first, last, told = int(history.step[0]), int(history.step[-1]), {}
+    for about, (names, name) in EVENTS_OF.items():
+        for values, end in (measured[of] for of in names if of in LEAST and of in measured):
+            if (last - end) * values > ENDED * (end - first):
+                told[f"{about} after step {end:,}"] = f"the log goes on to step {last:,}, without a {name}"
+    return told
 
 
 def _lowest_loss(history: Observations) -> str:

@@ -79,7 +79,7 @@ def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
             if found := with_total(counted):
                 flat[name], flat[name + TOTAL] = found
         if any(type(value) is float for value in flat.values()):
-            flat = {name: value for name, value in flat.items() if not _says_nan(value)}
+            flat = {name: None if _says_nan(value) else value for name, value in flat.items()}
         yield Row(line, flat)
 
 
@@ -99,5 +99,5 @@ def _wrapper(record: Mapping[str, Any]) -> str | None:
 
 
 def _says_nan(value: Any) -> bool:
-    """Whether a value is the text ``nan``; beside numbers it means that there was nothing to record."""
+    """Whether a value is the text ``nan``; beside numbers it says no more than null does."""
     return type(value) is str and value.strip().casefold() == "nan"

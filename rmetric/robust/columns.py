@@ -20,10 +20,7 @@ from rmetric.measurements import LARGEST
 from rmetric.records import Observations, held
 from rmetric.robust import windows
 from rmetric.robust.context import (
-    CADENCE_FACTOR,
     RATE_FACTOR,
-    TRAINED,
-    Cadence,
     Context,
     LearningCurve,
     Restarts,
@@ -48,26 +45,14 @@ def alike(context: Context, observations: Observations) -> Iterator[tuple[Observ
     """Parts whose records stand for the same; and whether that is another than before."""
     parameters = observations["trained_parameters"]
     told = np.flatnonzero(~np.isnan(parameters)).tolist()
-    trained = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
     changes = [
-        *trained[_changes(context.cadence, observations.step[trained])].tolist(),
+        *context.cadence.extend(observations),
         *(row for row in told if context.trained.changes(float(parameters[row]))),
         *_restarts(context.restarts, observations["learning_rate"]),
         *np.flatnonzero(observations.announced).tolist(),
     ]
     for begin, end in pairwise(sorted({0, *changes, len(observations)})):
         yield observations.rows(slice(begin, end)), begin in changes
-
-
-def _changes(cadence: Cadence, steps: NDArray[np.int64]) -> list[int]:
-    """Places of the records that come after an unusual interval."""
-    intervals = np.diff(steps if cadence._step is None else np.append(cadence._step, steps))
-    known = np.append(cadence._intervals, intervals)
-    if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
-        return [index for index, step in enumerate(steps.tolist()) if cadence.changes(step)]
-    if len(steps):  # as in most runs
-        cadence.pass_by(int(steps[-1]), intervals.tolist())
-    return []
 
 
 def _restarts(of: Restarts, rates: Column) -> list[int]:

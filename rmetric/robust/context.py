@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import LARGEST, Observation, reader
+from rmetric.records import Observations
 from rmetric.robust.reference import CLIP, WINDOW, SortedWindow, UpperReference, doubt
 
 LOSS_FLOOR_SHARE = 0.002
@@ -105,7 +106,19 @@ class Cadence:
         self._since = LEARNED_RECORDS
         """Records since the last change."""
 
-    def pass_by(self, step: int, intervals: Sequence[int]) -> None:
+    def extend(self, observations: Observations) -> list[int]:
+        """Places of the next records of the training that come after an unusual interval."""
+        rows = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
+        steps = observations.step[rows]
+        intervals = np.diff(steps if self._step is None else np.append(self._step, steps))
+        known = np.append(self._intervals, intervals)
+        if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
+            return [row for row, step in zip(rows.tolist(), steps.tolist(), strict=True) if self.changes(step)]
+        if len(steps):  # as in most runs
+            self._pass_by(int(steps[-1]), intervals.tolist())
+        return []
+
+    def _pass_by(self, step: int, intervals: Sequence[int]) -> None:
         """Take in so many records up to this step, none of which comes after an unusual interval."""
         self._step, self._since = step, self._since + len(intervals)
         self._intervals.extend(intervals)
@@ -124,7 +137,7 @@ class Cadence:
         if changed:
             known.clear()
             self._since = 0
-        self.pass_by(step, (interval,))
+        self._pass_by(step, (interval,))
         return changed
 
 

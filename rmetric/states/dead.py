@@ -5,14 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.measurements import LARGEST
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
+from rmetric.states.series import LEAST_THE_SAME, is_exact
 
 LEAST_RECORDS = 3
 """Smallest score: a single value that is not finite may be a batch."""
 ABRUPT = 0.01
 """Share of the run's high losses from which a loss fell to 0 in one record: one that was learned gets there through
 smaller and smaller values, by rounding."""
+CHANGES = 96
+"""Changes of the loss that tell whether one that comes again and again is likely to."""
+COARSE = 10.0
+"""Multiple of the smallest of those changes that their median is: losses that come close are rounded, or converge."""
 
 
 def dead(observations: Observations) -> Evidence | None:
@@ -20,9 +26,10 @@ def dead(observations: Observations) -> Evidence | None:
 
     Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 while the
     gradient norm is not finite (older Trainers of Hugging Face log a loss of NaN as 0.0). Without a gradient norm such
-    a 0 counts if the loss before was no rounding error. A gradient of 0 now and then is health where all examples of a
-    batch are solved (triplets, policy gradients); hence the divisor. Where that came singly first, and the loss is 0 as
-    well, all has been learned (a margin that every example keeps).
+    a 0 counts if the loss before was no rounding error. So does any loss that is the same in 20 records or more, to a
+    digit in which others differ: nothing that moves it is trained, or it is not measured any more. A gradient of 0 now
+    and then is health where all examples of a batch are solved (triplets, policy gradients); hence the divisor. Where
+    that came singly first, and the loss is 0 as well, all has been learned (a margin that every example keeps).
     """
     loss, norm = observations["training_loss"], observations["grad_norm"]
     if not observations.has("training_loss") and not observations.has("grad_norm"):
@@ -34,6 +41,7 @@ def dead(observations: Observations) -> Evidence | None:
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
         "the gradient norm is exactly 0": (norm == 0.0) & ~(zero & _comes_singly(zero)),
+        "the loss is the same to its last digit": _stands_still(loss),
     }
     rows = np.flatnonzero(~np.isnan(loss) | ~np.isnan(norm))
     is_dead = np.logical_or.reduce([*kinds.values()])[rows]
@@ -57,6 +65,18 @@ def _stretches(flags: NDArray[np.bool_]) -> tuple[int, int]:
     lasting = len(flags) - (int(alive[-1]) + 1 if len(alive) else 0)
     gaps = np.diff(np.append(-1, alive)) - 1  # true values in front of each false one
     return lasting, int(gaps.max()) if len(gaps) else 0
+
+
+def _stands_still(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Records at the end whose losses are one number, of those that changed from record to record before."""
+    known = np.flatnonzero(np.isfinite(loss) & (loss != 0.0))
+    changes = np.abs(np.diff(np.clip(loss[known], -LARGEST, LARGEST)))
+    lasting = _stretches(changes == 0.0)[0] + 1
+    before = changes[: len(changes) - lasting + 1][-CHANGES:]
+    still = np.zeros(len(loss), dtype=bool)
+    if lasting >= LEAST_THE_SAME <= len(before) and 0.0 < COARSE * before.min() <= np.median(before):
+        still[known[-lasting:]] = loss[-1] != 0.0 and is_exact(float(loss[known[-1]]))
+    return still
 
 
 def _comes_singly(flags: NDArray[np.bool_]) -> bool:

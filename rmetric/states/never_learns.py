@@ -8,12 +8,21 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, falls, finite, levels, lie_above, noise, rises
+from rmetric.states.series import (
+    LEAST_THE_SAME,
+    Floats,
+    Series,
+    falls,
+    finite,
+    is_exact,
+    levels,
+    lie_above,
+    noise,
+    rises,
+)
 
 LEAST_RECORDS = 100
 """A fine-tuning that starts well needs as many to show that it learns at all."""
-LEAST_THE_SAME, DECIMALS = 20, 2
-"""Records that are enough where each has the same loss, stated to more decimals than that: 2.3 may be rounded."""
 SIGNIFICANT = 0.05
 """Largest p-value of a fall that counts as one, whatever healthy runs show."""
 PARTS = (1, 2, 4)
@@ -23,6 +32,8 @@ UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 """Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
 MOST_NOISE = 0.25
 """Noise from record to record, over the level, above which it hides what is learned: steps of a diffusion model."""
+LEAST_FALL = 0.06
+"""Share of the level that the loss may have fallen by at most, with certainty 0.975, for it to have learned nothing."""
 START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
@@ -43,8 +54,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     there. It is 1, too, where every record has the same loss to its last digit, if no evaluation or reward gets better.
 
     Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
-    judged; nor are losses that are mostly noise, and a log of which more of the run lies before its beginning than
-    within it, as that of a resumed run.
+    judged; nor are losses that are mostly noise, or so few that a fall by 6 % would drown in it, and a log of which
+    more of the run lies before its beginning than within it, as that of a resumed run.
     ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at three times of it: it is
     not flat, and what else was found says more.
     """
@@ -60,6 +71,8 @@ def never_learns(observations: Observations) -> Evidence | None:
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
     if not uniform and (begins_in_the_middle(loss) or noise(loss.values) > MOST_NOISE * level):
+        return None
+    if not uniform and p > SIGNIFICANT and largest_fall(loss) > LEAST_FALL * level:
         return None
     course = levels(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS)
     first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
@@ -81,6 +94,14 @@ def never_learns(observations: Observations) -> Evidence | None:
     )
 
 
+def largest_fall(loss: Series) -> float:
+    """Upper bound of the fall of a line through the losses from the first to the last (Theil and Sen)."""
+    from scipy.stats import theilslopes
+
+    values = loss.blocks(MOST_BLOCKS).values
+    return -float(theilslopes(values).low_slope) * (len(values) - 1)
+
+
 def begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
@@ -88,7 +109,7 @@ def begins_in_the_middle(loss: Series) -> bool:
 
 def is_the_same(losses: Floats) -> bool:
     """Whether all losses are one number that is not rounded to few decimals: nothing that moves them is trained."""
-    return len(losses) > 0 and bool((losses == losses[0]).all()) and round(losses[0], DECIMALS) != losses[0]
+    return len(losses) > 0 and bool((losses == losses[0]).all()) and is_exact(losses[0])
 
 
 def is_uniform(gap: Series, level: float) -> bool:

@@ -12,6 +12,8 @@ from rmetric.measurements import LARGEST
 from rmetric.records import Observations
 
 Floats = NDArray[np.float64]
+LEAST_THE_SAME, DECIMALS = 20, 2
+"""Records that are enough where each has the same loss, of more decimals than that: 2.3 may be rounded."""
 
 
 class Series(NamedTuple):
@@ -28,11 +30,19 @@ class Series(NamedTuple):
         return Series(self.steps[rows], self.values[rows])
 
     def blocks(self, most: int, least: int = 1) -> Series:
-        """Medians of up to ``most`` consecutive blocks of at least ``least`` values, each at the step of its first."""
+        """Medians of up to ``most`` consecutive blocks of at least ``least`` values, each at the step of its first.
+
+        Blocks of an even number of values, or of one, since the median of an odd number takes sides where values of two
+        levels come in turn; of an odd number of values in all the first is left out.
+        """
         count = max(1, min(most, len(self) // least))
-        size, longer = divmod(len(self), count)  # the first blocks are longer by one
-        turn = longer * (size + 1)
-        parts = (slice(turn), size + 1), (slice(turn, None), size)
+        if len(self) <= count:
+            return self
+        count = min(count, len(self) // 2)
+        pairs, longer = divmod(len(self) // 2, count)  # the first blocks are longer by two
+        begin, size = len(self) % 2, 2 * pairs
+        turn = begin + longer * (size + 2)
+        parts = (slice(begin, turn), size + 2), (slice(turn, None), size)
         rows = [(self.steps[part].reshape(-1, length), self.values[part].reshape(-1, length)) for part, length in parts]
         return Series(
             np.concatenate([steps[:, 0] for steps, _ in rows]),
@@ -51,6 +61,11 @@ def finite(observations: Observations, name: str) -> Series:
     values = observations.stated(name)
     usable = np.isfinite(values)
     return Series(observations.step[usable], np.clip(values[usable], -LARGEST, LARGEST))
+
+
+def is_exact(loss: float) -> bool:
+    """Whether a loss is stated to so many decimals that another one would differ."""
+    return round(loss, DECIMALS) != loss
 
 
 def falls(series: Floats) -> float:

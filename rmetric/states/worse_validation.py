@@ -1,4 +1,4 @@
-"""WORSE_VALIDATION: the validation loss has stepped up and stays there while the training loss goes on falling."""
+"""WORSE_VALIDATION: the validation loss has stepped up and stays there while the training loss does not rise."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ LEAST_EVALUATIONS = 9
 
 LEAST_DISTANCE = 3.0
 """Units of the least rise."""
+MANIFOLD = 2.0
+"""Multiple of the lowest validation loss from which on the training loss need not fall: it must not have risen."""
 
 
 def worse_validation(observations: Observations) -> Evidence | None:
@@ -26,9 +28,9 @@ def worse_validation(observations: Observations) -> Evidence | None:
 
     The latest are those since the last one that was as low as the lowest, within the noise of an evaluation and 1 % of
     the fall to it. 0 unless each of them lies above the seven before, their median by three times that noise, the
-    difference is significant, and the training loss falls over the same steps. A loss that rises little by little
-    overfits; what steps up at once, and stays, is another model, or another evaluation. What was before a change that
-    somebody has announced does not count.
+    difference is significant, and the training loss falls over the same steps; or has not risen, where they are twice
+    as high as the lowest. A loss that rises little by little overfits; what steps up at once, and stays, is another
+    model, or another evaluation. What was before a change that somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
     if held_out is None or len(held_out.evaluations) < LEAST_EVALUATIONS:
@@ -42,8 +44,9 @@ def worse_validation(observations: Observations) -> Evidence | None:
     far = len(after) >= LEAST_AFTER and level - lowest > LEAST_DISTANCE * held_out.least_rise
     p = lie_above(after, before) if far and after.min() > before.max() else 1.0
     p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
+    apart = level >= MANIFOLD * lowest > 0.0 and not held_out.training_ends_higher(since)
     return Evidence(
-        score=-math.log10(max(p, 1e-300)) if p_training <= FALLING else 0.0,
+        score=-math.log10(max(p, 1e-300)) if p <= SIGNIFICANT and (p_training <= FALLING or apart) else 0.0,
         since=since,
         numbers={
             "level": level,
@@ -53,5 +56,5 @@ def worse_validation(observations: Observations) -> Evidence | None:
             "evaluations": float(len(after)),
         },
         sentence=f"the validation loss stands at about {level:.4g} in {len(after)} evaluations; it had come down to "
-        f"{lowest:.4g}, and the training loss went on falling",
+        f"{lowest:.4g}, and the training loss {'went on falling' if p_training <= FALLING else 'has not risen'}",
     )

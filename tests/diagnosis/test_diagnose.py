@@ -243,6 +243,25 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
     assert missing["WORSE_LEVEL"].endswith("above 0 throughout; it is 0 at step 305")
 
 
+def test_too_few_values_of_a_measurement_are_told_and_one_that_ends_before_the_log() -> None:
+    at = np.arange(400)
+    seldom, ended = np.where(at % 20, np.nan, norms()), np.where(at < 300, losses(), np.nan)
+    run = Observations(at, {"training_loss": ended, "grad_norm": seldom, "update_rms": np.full(400, 1e-3)})
+    told = diagnose(run).not_judged
+    assert told["gradients"] == "33 values tell what is usual; the log has 20 of the gradient norm"
+    assert told["loss after step 299"] == "the log goes on to step 399, without a training loss"
+    assert not [about for about in told if about.startswith("updates")]
+
+
+def test_records_that_come_at_another_interval_are_told_of() -> None:
+    run = run_of(losses(), norms())
+    gap = Observations(run.step + 1000 * (run.step >= 200), dict(run.columns))
+    assert diagnose(gap).notes == (
+        "records came at another interval from step 1,200 on: what is usual was learned anew from there on",
+    )
+    assert diagnose(run).notes == ()
+
+
 def test_every_kind_has_causes_and_advice() -> None:
     read = {name for detector in DEFAULT_DETECTORS for name in make_detector(detector).reads}
     assert read <= MEASUREMENTS.keys()

@@ -67,6 +67,13 @@ def test_what_was_not_measured_is_left_so(tmp_path: Path, rows: list[dict[str, A
     assert not np.isinf(losses).any() and not any("empty" in note for note in notes)
 
 
+def test_nan_as_a_text_beside_numbers_is_an_empty_loss(tmp_path: Path) -> None:
+    rows = [row(step, "NaN" if step >= FROM else 2.0, lr=1e-3) for step in range(ROWS)]
+    losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert np.flatnonzero(np.isinf(losses)).tolist() == list(range(FROM, ROWS))
+    assert any(f"empty from step {FROM} on" in note for note in notes)
+
+
 @pytest.mark.parametrize("missing", [2, 3, 19])
 def test_too_few_empty_losses_at_the_end_are_told(tmp_path: Path, missing: int) -> None:
     rows = [row(step, 2.0 if step < FROM else None, lr=1e-3) for step in range(FROM + missing)]
