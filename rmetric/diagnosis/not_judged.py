@@ -37,7 +37,7 @@ SAID_OF_AN_AGENT = (
 )
 NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, no mere noise, not "
-    "from late in a run",
+    "from late in a run, of which a fall by 6 % would show",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
