@@ -74,7 +74,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 22
+    version = 23
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

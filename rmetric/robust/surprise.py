@@ -22,6 +22,8 @@ NOTABLE, ALARMING = 2.0, 2.5
 """Surprise that a run remembers, one false alarm in 10,000 steps, and one that may have been an alert."""
 QUIET_RECORDS = 50
 """Records after an alarming surprise in which what comes belongs to it, so that the bar is still the old one."""
+RETURNS, APART_RECORDS = 4, 5
+"""Returns of an alarming surprise, each after so many records without one, from which on it is the run's way."""
 FIRST_RAISE, LARGEST_RAISE = 1.4, 5.0
 """Decades by which a run raises its own bar the first time, at most, and by which it ever does: what it has shown once
 may have been a failure that it absorbed, and is not to hide a worse one; what it shows again is its way."""
@@ -71,8 +73,9 @@ class OwnBar:
     .. math:: e_t = \max(0, s_t - b), \qquad b \leftarrow \max(b, \min(p - 2, c)), \qquad c = 1.4, \; 5, \; 5 \dots
 
     with p the largest surprise of a time that has passed: one above 2 has when fifty records in a row have none above
-    2.5. A lively run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and what
-    it shows again and again for nothing. An infinite surprise stays infinite, and is not remembered.
+    2.5, or as soon as one above that has returned for the fourth time, as in the last batches of each epoch. A lively
+    run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and what it shows again
+    and again for nothing. An infinite surprise stays infinite, and is not remembered.
 
     >>> bar = OwnBar()
     >>> [round(bar.update(surprise), 1) for surprise in (2.6, 5.0, *[0.0] * 50, 5.0, *[0.0] * 50, 5.0, 9.0)][1::51]
@@ -83,7 +86,7 @@ class OwnBar:
 
     def __init__(self) -> None:
         self.raised = self.peak = 0.0
-        self.quiet = 0
+        self.quiet = self.returns = 0
 
     def update(self, surprise: float) -> float:
         """Evidence of the next record."""
@@ -94,8 +97,9 @@ class OwnBar:
 
     def _remember(self, surprise: float) -> None:
         self.peak = max(self.peak, surprise)
+        self.returns += surprise > ALARMING and self.quiet >= APART_RECORDS
         self.quiet = self.quiet + 1 if surprise <= ALARMING else 0
-        if self.quiet == QUIET_RECORDS:
-            most = LARGEST_RAISE if self.raised else FIRST_RAISE
+        if self.quiet == QUIET_RECORDS or self.returns == RETURNS:
+            most = LARGEST_RAISE if self.raised or self.returns == RETURNS else FIRST_RAISE
             self.raised = max(self.raised, min(self.peak - NOTABLE, most))
-            self.peak, self.quiet = 0.0, 0
+            self.peak, self.quiet, self.returns = 0.0, 0, 0

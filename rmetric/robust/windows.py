@@ -44,10 +44,12 @@ from rmetric.robust.reference import (
 )
 from rmetric.robust.surprise import (
     ALARMING,
+    APART_RECORDS,
     FIRST_RAISE,
     LARGEST_RAISE,
     NOTABLE,
     QUIET_RECORDS,
+    RETURNS,
     OwnBar,
     Tail,
     surprise_of,
@@ -419,26 +421,28 @@ def _surprises(statistic, reached, bars, heights):  # type: ignore[no-untyped-de
 
 def evidence(of: OwnBar, surprises: Column) -> Column:
     """Evidence of each of the next surprises."""
-    state = np.array([of.raised, of.peak, float(of.quiet)])
+    state = np.array([of.raised, of.peak, float(of.quiet), float(of.returns)])
     result: Column = _evidence(state, surprises)
-    of.raised, of.peak, of.quiet = float(state[0]), float(state[1]), int(state[2])
+    of.raised, of.peak, of.quiet, of.returns = float(state[0]), float(state[1]), int(state[2]), int(state[3])
     return result
 
 
 @compiled
 def _evidence(state, surprises):  # type: ignore[no-untyped-def]
     result = np.empty(len(surprises))
-    raised, peak, quiet = state[0], state[1], state[2]
+    raised, peak, quiet, returns = state[0], state[1], state[2], state[3]
     for index in range(len(surprises)):
         surprise = surprises[index]
         result[index] = max(surprise - raised, 0.0)
         if surprise == np.inf or (surprise <= NOTABLE and peak == 0.0):
             continue
         peak = max(peak, surprise)
+        if surprise > ALARMING and quiet >= APART_RECORDS:
+            returns += 1
         quiet = quiet + 1 if surprise <= ALARMING else 0
-        if quiet == QUIET_RECORDS:
-            most = LARGEST_RAISE if raised else FIRST_RAISE
+        if quiet == QUIET_RECORDS or returns == RETURNS:
+            most = LARGEST_RAISE if raised or returns == RETURNS else FIRST_RAISE
             raised = max(raised, min(peak - NOTABLE, most))
-            peak, quiet = 0.0, 0
-    state[0], state[1], state[2] = raised, peak, quiet
+            peak, quiet, returns = 0.0, 0, 0
+    state[0], state[1], state[2], state[3] = raised, peak, quiet, returns
     return result

@@ -233,8 +233,8 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
     missing = diagnose(run_of(losses(60))).not_judged
     assert missing["gradients"] == "the log has no gradient norm"
     assert missing["NEVER_LEARNS"] == (
-        "needs 100 records of a training loss that is above 0 throughout, no mere noise, not from late in a run, of which a "
-        "fall by 6 % would show"
+        "needs 100 records of a training loss that is above 0 throughout, no mere noise, not from late in a run, "
+        "of which a fall by 6 % would show"
     )
     assert "WORSE_LEVEL" not in missing
     loss = losses()

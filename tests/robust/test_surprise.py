@@ -75,6 +75,16 @@ def test_what_passes_once_may_have_been_a_failure_and_what_passes_twice_is_the_w
     assert evidence(9.0, *QUIET, 9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
 
 
+@pytest.mark.parametrize("apart", [8, 25, 45])
+def test_what_returns_for_the_fourth_time_is_the_way_of_the_run(apart: int) -> None:
+    found = evidence(*([6.0] * 3 + [0.0] * apart) * 6)
+    assert [found[index * (apart + 3)] for index in range(6)] == [6.0] * 5 + [NOTABLE]
+
+
+def test_what_wavers_does_not_return() -> None:
+    assert min(evidence(*([6.0, 6.0, 2.0] * 20))[::3]) == 6.0
+
+
 def test_what_is_less_than_an_alert_does_not_hold_up_the_rise() -> None:
     assert evidence(9.0, *[ALARMING] * QUIET_RECORDS, 9.0)[-1] == pytest.approx(9.0 - FIRST_RAISE)
 
