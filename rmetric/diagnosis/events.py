@@ -27,6 +27,8 @@ from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
+REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
+"""Measurements that an event may be about: a learning rate that is not finite is one, too."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
 RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
@@ -117,9 +119,7 @@ class EventSeeker:
         """Records so far."""
         self._detectors = default_detectors()
         self._rearm = Rearm()
-        self._recent: dict[str, deque[tuple[int, float]]] = {
-            name: deque(maxlen=REARM_STEPS) for name in KINDS_OF_MEASUREMENTS
-        }
+        self._recent: dict[str, deque[tuple[int, float]]] = {name: deque(maxlen=REARM_STEPS) for name in REMEMBERED}
         """Finite values of late, each with the number of its record."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
@@ -211,7 +211,7 @@ def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
-    broken = next((name for name in KINDS_OF_MEASUREMENTS if observation[name] == math.inf), "")
+    broken = next((name for name in REMEMBERED if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
     if zero_gradient(observation):

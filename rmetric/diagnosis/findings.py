@@ -36,6 +36,7 @@ NAMES = {
     "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
     "grad_agreement": "agreement of the gradient with the steps before",
     "settings_changed": "settings that changed",
+    "learning_rate": "learning rate",
     "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
     "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
 }  # fmt: skip

@@ -132,6 +132,7 @@ class Cadence:
         changed = (
             self._since >= LEARNED_RECORDS
             and len(known) >= FIRST_CADENCE
+            and interval != known[-1]  # as nearly always: the range need not be looked for
             and (interval > CADENCE_FACTOR * max(known) or CADENCE_FACTOR * interval < min(known))
         )
         if changed:

@@ -191,6 +191,14 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+def test_a_learning_rate_that_is_not_finite_is_named() -> None:
+    run = run_of(losses(), norms())
+    rate = np.where(np.arange(400) < 200, 1e-3, np.inf)
+    (finding,) = diagnose(Observations(run.step, {**run.columns, "learning_rate": rate})).findings
+    assert (finding.name, finding.step) == ("NOT_FINITE", 200)
+    assert finding.sentence.startswith("the learning rate is not finite at step 200")
+
+
 def test_of_what_is_not_finite_its_own_records_are_counted() -> None:
     loss = losses()
     loss[200:220] *= 10.0
