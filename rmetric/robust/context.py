@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median
 
@@ -115,13 +114,9 @@ class Cadence:
         if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
             return [row for row, step in zip(rows.tolist(), steps.tolist(), strict=True) if self.changes(step)]
         if len(steps):  # as in most runs
-            self._pass_by(int(steps[-1]), intervals.tolist())
+            self._step, self._since = int(steps[-1]), self._since + len(intervals)
+            self._intervals.extend(intervals.tolist())
         return []
-
-    def _pass_by(self, step: int, intervals: Sequence[int]) -> None:
-        """Take in so many records up to this step, none of which comes after an unusual interval."""
-        self._step, self._since = step, self._since + len(intervals)
-        self._intervals.extend(intervals)
 
     def changes(self, step: int) -> bool:
         """Whether the record of this step comes after an unusual interval, which is then the first of a new kind."""
@@ -138,7 +133,9 @@ class Cadence:
         if changed:
             known.clear()
             self._since = 0
-        self._pass_by(step, (interval,))
+        self._step = step
+        self._since += 1
+        known.append(interval)
         return changed
 
 
@@ -213,7 +210,9 @@ class Context:
 
     def changes(self, observation: Observation) -> bool:
         """Whether a record is the first of others."""
-        others = any(value == value for value in _of_training(observation)) and self.cadence.changes(observation.step)
+        loss, norm, size, time_s = _of_training(observation)
+        trains = loss == loss or norm == norm or size == size or time_s == time_s
+        others = trains and self.cadence.changes(observation.step)
         more = self.trained.changes(observation["trained_parameters"])
         again = self.restarts.changes(observation["learning_rate"])
         return others or more or again or observation.announced
