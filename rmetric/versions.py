@@ -49,8 +49,8 @@ def content_checksums(files: Iterable[Path]) -> dict[str, str]:
 
 def foreign_modules(kind: type) -> set[str]:
     """Modules that belong neither to this package nor to Python, and in which a class and its bases stand."""
-    names = {base.__module__ for base in kind.__mro__}
-    return {name for name in names if name.partition(".")[0] not in (PACKAGE, *sys.stdlib_module_names)}
+    tops = {base.__module__: base.__module__.partition(".")[0] for base in kind.__mro__}
+    return {name for name, top in tops.items() if top != PACKAGE and top not in sys.stdlib_module_names}
 
 
 def foreign_code(kind: type) -> str:

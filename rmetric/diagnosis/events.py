@@ -183,7 +183,7 @@ class EventSeeker:
         latest = [value for record, value in self._recent[event.measurement] if record > event.last_record][-LATEST:]
         if event.kind not in RISES or len(latest) < LATEST:
             return False
-        return median(latest) >= 0.5 * (event.before + event.value) > event.before
+        return _is_up(event, median(latest))
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
@@ -238,7 +238,12 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return event.exploded or (below_zero and _end(losses) >= 0.5 * (event.before + event.value) > event.before)
+    return event.exploded or (below_zero and _is_up(event, _end(losses)))
+
+
+def _is_up(event: Event, now: float) -> bool:
+    """Whether what rose in an event is no nearer now to where it was before."""
+    return now >= 0.5 * (event.before + event.value) > event.before
 
 
 def exploded(event: Event, history: Observations) -> bool:

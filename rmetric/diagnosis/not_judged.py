@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rmetric.records import Observations
+from rmetric.robust.hardware import SLOWDOWN_RECORDS
+from rmetric.robust.loss import FIRST_CHANGES
 from rmetric.robust.reference import WARM_UP
 from rmetric.states import RECOGNISERS, evidence_of
 from rmetric.states.dead import LEAST_RECORDS as DEAD_RECORDS
 from rmetric.states.gradient_grows import LEAST_RECORDS as GRADIENT_RECORDS
 from rmetric.states.held_out import LEAST_EVALUATIONS
+from rmetric.states.never_learns import LEAST_FALL
 from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
 from rmetric.states.series import finite, since_planned
 from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
@@ -23,7 +26,12 @@ EVENTS_OF = {
     "hardware": (("hardware_events", "lambda", "step_time_s"), "hardware events or step times"),
 }
 """What events are about → measurements, any one of which is enough, and their name."""
-LEAST = {"training_loss": 18, "grad_norm": 33, "update_rms": 33, "step_time_s": 41}
+LEAST = {
+    "training_loss": FIRST_CHANGES + 2,
+    "grad_norm": WARM_UP + 1,
+    "update_rms": WARM_UP + 1,
+    "step_time_s": WARM_UP + SLOWDOWN_RECORDS,
+}
 """Values of a measurement with which judging begins (docs/robust.md, *from record*); of others one is enough."""
 ENDED = 20
 """Usual distances between its values, after which a measurement has ended before the log."""
@@ -37,7 +45,7 @@ SAID_OF_AN_AGENT = (
 )
 NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, no mere noise, not "
-    "from late in a run, of which a fall by 6 % would show",
+    f"from late in a run, of which a fall by {100 * LEAST_FALL:.0f} % would show",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",

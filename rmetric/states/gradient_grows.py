@@ -6,7 +6,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Series, finite
+from rmetric.states.series import Series, finite, least_rise
 
 LEAST_RECORDS = 50
 MOST_BLOCKS = 50
@@ -39,7 +39,4 @@ def gradient_grows(observations: Observations) -> Evidence | None:
 
 def powers_of_ten(norm: Series) -> float:
     """Lower bound of the growth from the first to the last value, in powers of ten."""
-    from scipy.stats import theilslopes
-
-    logs = np.log10(np.maximum(norm.blocks(MOST_BLOCKS).values, 1e-300))
-    return float(theilslopes(logs).low_slope) * (len(logs) - 1)
+    return least_rise(np.log10(np.maximum(norm.blocks(MOST_BLOCKS).values, 1e-300)))

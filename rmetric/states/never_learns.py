@@ -15,6 +15,7 @@ from rmetric.states.series import (
     falls,
     finite,
     is_exact,
+    least_rise,
     levels,
     lie_above,
     noise,
@@ -70,11 +71,14 @@ def never_learns(observations: Observations) -> Evidence | None:
             break
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
-    if not uniform and (begins_in_the_middle(loss) or noise(loss.values) > MOST_NOISE * level):
+    blocks = loss.blocks(MOST_BLOCKS).values
+    if not uniform and (
+        begins_in_the_middle(loss)
+        or noise(loss.values) > MOST_NOISE * level
+        or (p > SIGNIFICANT and -least_rise(blocks) > LEAST_FALL * level)
+    ):
         return None
-    if not uniform and p > SIGNIFICANT and largest_fall(loss) > LEAST_FALL * level:
-        return None
-    course = levels(loss.blocks(MOST_BLOCKS).values, LEVEL_BLOCKS)
+    course = levels(blocks, LEVEL_BLOCKS)
     first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
     moved = lowest < LEARNED * first or last > RISEN * first
     what = (
@@ -92,14 +96,6 @@ def never_learns(observations: Observations) -> Evidence | None:
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss)), "moved": float(moved)},
         sentence=f"the loss {what}",
     )
-
-
-def largest_fall(loss: Series) -> float:
-    """Upper bound of the fall of a line through the losses from the first to the last (Theil and Sen)."""
-    from scipy.stats import theilslopes
-
-    values = loss.blocks(MOST_BLOCKS).values
-    return -float(theilslopes(values).low_slope) * (len(values) - 1)
 
 
 def begins_in_the_middle(loss: Series) -> bool:

@@ -93,6 +93,13 @@ def _trend(series: Floats, alternative: str) -> float:
     return float(kendalltau(np.arange(len(series)), series, alternative=alternative).pvalue)
 
 
+def least_rise(series: Floats) -> float:
+    """Lower bound of the rise of a line through a series, from the first to the last (Theil and Sen)."""
+    from scipy.stats import theilslopes
+
+    return float(theilslopes(series).low_slope) * (len(series) - 1)
+
+
 def levels(series: Floats, values: int) -> Floats:
     """Medians of so many consecutive values, one after the other."""
     return np.asarray(np.median(sliding_window_view(series, values), axis=1))
