@@ -29,7 +29,7 @@ HEADINGS = (
     "alerts as logged",
     "damage",
 )
-BEGINS = {"summary.csv": b"log,format,", "summary.md": b"| log "}
+BEGINS = {"summary.csv": f"{HEADINGS[0]},{HEADINGS[1]},".encode(), "summary.md": f"| {HEADINGS[0]} ".encode()}
 """Files of an overview, and how each begins."""
 
 
