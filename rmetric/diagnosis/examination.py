@@ -215,8 +215,9 @@ class Examination:
             told.append(f"a change was announced before {_in_words(self._announced)}: {LEARNED_ANEW}")
             if self._too_often:
                 told[0] += f"; nothing but single numbers was judged between those less than {APART} records apart"
-        if self._anew:
-            told.append(f"records came at another interval from {_in_words(self._anew)} on: {LEARNED_ANEW}")
+        anew = [step for step in self._anew if step != self._last_step]  # a log may close with a record off its grid
+        if anew:
+            told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
         return told
 
     @property

@@ -269,6 +269,8 @@ def test_records_that_come_at_another_interval_are_told_of() -> None:
         "records came at another interval from step 1,200 on: what is usual was learned anew from there on",
     )
     assert diagnose(run).notes == ()
+    closing = Observations(10 * run.step - 7 * (run.step == 399), dict(run.columns))
+    assert diagnose(closing).notes == ()
 
 
 def test_every_kind_has_causes_and_advice() -> None:
