@@ -55,8 +55,8 @@ class HeldOut:
         training = self.loss.part(slice(self._at(since), None))
         return falls(training.blocks(MOST_BLOCKS).values) if len(training) else 1.0
 
-    def training_ends_higher(self, since: int) -> bool:
-        """Whether the last quarter of the training losses from a step on lies above where they stood by then.
+    def training_rise(self, since: int) -> float:
+        """How far the last quarter of the training losses from a step on lies above where they stood by then, nats.
 
         That is the lower of two medians: of as many losses before the step, which may hold the first, huge ones of a
         run; and of those from it to the next evaluation.
@@ -66,7 +66,7 @@ class HeldOut:
         first = max(at + LEAST_FIRST, self._at(self._evaluated_after(since)))
         now = self.loss.values[len(self.loss) - last :]
         stood = [part for part in (self.loss.values[max(at - last, 0) : at], self.loss.values[at:first]) if len(part)]
-        return bool(len(now) and np.median(now) > min(map(np.median, stood)))
+        return float(np.median(now) - min(map(np.median, stood))) if len(now) else 0.0
 
     @property
     def leaps_with_training(self) -> bool:

@@ -18,10 +18,10 @@ from studies.risk.recipes import (
     temperature,
 )
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(600, 4))
-Y = (X[:, 0] * X[:, 1] + 0.3 * RNG.normal(size=600) > 0).astype(np.int64)
-W = RNG.uniform(0.5, 2.0, 600)
+_rng = np.random.default_rng(0)
+X = _rng.normal(size=(600, 4))
+Y = (X[:, 0] * X[:, 1] + 0.3 * _rng.normal(size=600) > 0).astype(np.int64)
+W = _rng.uniform(0.5, 2.0, 600)
 GROUP = np.arange(600) % 7
 
 
@@ -64,7 +64,8 @@ def test_no_group_is_on_both_sides() -> None:
 
 
 def test_margins_out_of_fold_have_not_seen_their_label() -> None:
-    label = (RNG.random(600) < 0.5).astype(np.int64)  # pure noise: nothing can be known of it
+    rng = np.random.default_rng(1)
+    label = (rng.random(600) < 0.5).astype(np.int64)  # pure noise: nothing can be known of it
     margin = out_of_fold(TreesRecipe(20, 8), X, label, np.ones(600), GROUP, 2)[:, 0]
     fitted = TreesRecipe(20, 8).fit(X, label, np.ones(600), 2).margins(X)[:, 0]
     assert ((fitted > 0) == label).mean() > 0.6
@@ -72,13 +73,15 @@ def test_margins_out_of_fold_have_not_seen_their_label() -> None:
 
 
 def test_platt_finds_the_line() -> None:
-    margin = RNG.normal(size=20_000)
-    label = (RNG.random(20_000) < sigmoid(0.5 * margin - 1.0)).astype(np.int64)
+    rng = np.random.default_rng(1)
+    margin = rng.normal(size=20_000)
+    label = (rng.random(20_000) < sigmoid(0.5 * margin - 1.0)).astype(np.int64)
     assert platt(margin, label, np.ones(20_000)) == pytest.approx((0.5, -1.0), abs=0.06)
 
 
 def test_platt_turns_nothing_upside_down() -> None:
-    margin = RNG.normal(size=2000)
+    rng = np.random.default_rng(1)
+    margin = rng.normal(size=2000)
     label = (margin < 0).astype(np.int64)
     slope, offset = platt(margin, label, np.ones(2000))
     assert slope == 0.0
@@ -86,8 +89,9 @@ def test_platt_turns_nothing_upside_down() -> None:
 
 
 def test_temperature_softens_what_was_too_sure() -> None:
-    margin = RNG.normal(size=(5000, 3))
-    drawn = softmax(margin).cumsum(axis=1) > RNG.random((5000, 1))
+    rng = np.random.default_rng(1)
+    margin = rng.normal(size=(5000, 3))
+    drawn = softmax(margin).cumsum(axis=1) > rng.random((5000, 1))
     label = drawn.argmax(axis=1)
     assert temperature(4.0 * margin, label, np.ones(5000)) == pytest.approx(4.0, rel=0.1)
 
