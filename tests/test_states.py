@@ -290,6 +290,15 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     assert "OVERFITS" not in names(overfitting(shifted))  # it breaks as the validation loss does, and is forgotten
 
 
+@pytest.mark.parametrize("seed", [48, 69])
+def test_the_lowest_of_losses_that_only_vary_is_no_rise(seed: int) -> None:
+    """It lies below those after it because it was chosen; with it, the rise is significant."""
+    at = np.arange(1200)
+    level = 2.0 + 2.0 * np.exp(-at / 60.0) + 0.05 * np.random.default_rng(seed).normal(size=1200)
+    columns = {"training_loss": 3.0 - at / 1000.0, "validation_loss": np.where(at % 10 == 9, level, np.nan)}
+    assert not states_of(Observations(at, columns))
+
+
 def test_a_run_whose_first_losses_alone_are_huge_does_not_overfit() -> None:
     steps = np.arange(48, 1441, 48)
     training = np.append([1285.181, 1.6731, 1.6896, 1.6921, 1.6993, 1.703], np.linspace(1.7055, 1.7032, 24))

@@ -28,10 +28,10 @@ def worse_validation(observations: Observations) -> Evidence | None:
 
     The latest are those since the last one that was nearer to the lowest than to where they stand now. 0 unless each of
     them lies above the seven before, their median by three times the noise of an evaluation and 3 % of the fall to the
-    lowest above theirs, the difference is significant, and the training loss falls over the same steps; or has not risen by more than its own
-    noise, where they are twice as high as the lowest. A loss that rises little by little overfits; what steps up at
-    once, and stays, is another model, or another evaluation. What was before a change that somebody has announced does
-    not count.
+    lowest above theirs, the difference is significant, and the training loss falls over the same steps; or has not
+    risen by more than its own noise, where they are twice as high as the lowest. A loss that rises little by little
+    overfits; what steps up at once, and stays, is another model, or another evaluation. What was before a change that
+    somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
     if held_out is None or len(held_out.evaluations) < LEAST_EVALUATIONS:
