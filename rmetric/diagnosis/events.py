@@ -1,7 +1,8 @@
 """Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
 
 A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
-between them are one event.
+between them are one event. What the machine does and what the model does are apart; and what is graver than an event
+that has passed is another one, for a user goes back to before it began.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ from rmetric.advice import KINDS_OF_MEASUREMENTS
 from rmetric.compiled import pays
 from rmetric.detectors import ROBUST, default_detectors
 from rmetric.detectors.numerics import zero_gradient
-from rmetric.episodes import REARM_STEPS, Rearm
+from rmetric.episodes import REARM_STEPS, EpisodesByCause
 from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
+OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
+"""Kinds that say nothing of the model."""
 REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
 """Measurements that an event may be about: a learning rate that is not finite is one, too."""
 PART_RECORDS = 2048
@@ -118,7 +121,9 @@ class EventSeeker:
         self.records = 0
         """Records so far."""
         self._detectors = default_detectors()
-        self._rearm = Rearm()
+        self._episodes = EpisodesByCause()
+        self._latest: dict[str, Event] = {}
+        """Whether of the machine or of the model → its latest event."""
         self._recent: dict[str, deque[tuple[int, float]]] = {name: deque(maxlen=REARM_STEPS) for name in REMEMBERED}
         """Finite values of late, each with the number of its record."""
 
@@ -141,28 +146,33 @@ class EventSeeker:
             at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
             values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
         self.records += len(observations)
-        self._rearm.begins(self.records - 1, False)
+        self._episodes.begin(self.records - 1, ())
         return True
 
     def update(self, observation: Observation) -> Event | None:
         """Judge the next record; the event that begins there, if one does."""
         scores = {name: detector.update(observation) for name, detector in self._detectors.items()}
         raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
-        begins = self._rearm.begins(self.records, bool(raised))
-        begun = None
-        if raised:
-            seen = self._event(observation, raised)
-            if begins:
-                begun = seen
-                self.events.append(seen)
-            else:
-                self.events[-1].go_on(seen)
-        else:
+        begun = self._take_in(self._event(observation, raised)) if raised else None
+        if not raised:
+            self._episodes.begin(self.records, ())
             for name, values in self._recent.items():
                 if math.isfinite(value := observation[name]):
                     values.append((self.records, value))
         self.records += 1
         return begun
+
+    def _take_in(self, seen: Event) -> Event | None:
+        """The event that a record with an alert begins; ``None`` if it goes on with the one before."""
+        of = "machine" if seen.kind in OF_MACHINE else "model"
+        if not self._episodes.begin(self.records, (of,)):
+            before = self._latest[of]
+            if _gravity(seen.kind) <= _gravity(before.kind) or not self.is_over(before):
+                before.go_on(seen)
+                return None
+        self._latest[of] = seen
+        self.events.append(seen)
+        return seen
 
     def is_over(self, event: Event) -> bool:
         """True if an event has passed: the next alert would be another one, or all is as before.

@@ -15,7 +15,14 @@ from rmetric.monitor.settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
 
 Cause = Literal[
-    "not_finite", "no_gradient", "uniform_answer", "machine", "setting_changed", "gradient_repeats", "off_course"
+    "not_finite",
+    "no_gradient",
+    "no_update",
+    "uniform_answer",
+    "machine",
+    "setting_changed",
+    "gradient_repeats",
+    "off_course",
 ]
 """What an alert is about. Detectors that see the same are one alert for people."""
 MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
@@ -124,9 +131,11 @@ def finding_of(
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    updated = detector.cause == "update_rms"
-    advice_on_updates = _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE
-    return _off_course(observation, outliers, advice_on_updates, with_rate=updated)
+    updated, still = detector.cause == "update_rms", observation["update_rms"] == 0.0
+    seen = _off_course(observation, outliers, with_rate=updated or still)
+    if still:
+        return Finding("no_update", seen, _on_no_update(observation))
+    return Finding("off_course", seen, _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE)
 
 
 def _in_full(advice: Advice) -> str:
@@ -214,18 +223,17 @@ def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
     return f"{many} are not finite, in the model's order from {names[0]} to {names[-1]}"
 
 
-def _off_course(observation: Observation, outliers: GradientOutliers, advice: str, *, with_rate: bool) -> Finding:
-    still = observation["update_rms"] == 0.0
+def _off_course(observation: Observation, outliers: GradientOutliers, *, with_rate: bool) -> list[str]:
     values = {
         "loss {}": observation["training_loss"],
         "gradient norm {}": observation["grad_norm"],
         "update RMS {}": observation["update_rms"],
-        "learning rate {}": observation["learning_rate"] if still or with_rate else math.nan,
+        "learning rate {}": observation["learning_rate"] if with_rate else math.nan,
     }
     seen = _told(values)
     if outliers.largest and outliers.growth > 2.0:
         seen.append(f"the gradient of {outliers.largest} is {outliers.growth:.3g} times its recent mean")
-    return Finding("off_course", seen, _on_no_update(observation) if still else advice)
+    return seen
 
 
 def _on_no_update(observation: Observation) -> str:

@@ -154,6 +154,24 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
     assert (finding.until == 799) == (severity == "warning")
 
 
+def test_what_is_graver_than_an_event_that_has_passed_has_a_begin_of_its_own() -> None:
+    loss, update = losses(), 1e-3 * norms()
+    loss[200:204] += 3.0
+    update[230:] = 0.0
+    run = Observations(np.arange(400), {"training_loss": loss, "update_rms": update})
+    found = {finding.name: finding for finding in diagnose(run).findings}
+    assert found["ZERO_UPDATE"].step >= 230 and found["LOSS_RISE"].step < 204
+
+
+def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
+    loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 400))
+    times[200:] *= 4.0
+    loss[230:] = np.inf
+    run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
+    found = {finding.name: finding.step for finding in diagnose(run).findings}
+    assert found["DEAD"] == 230 and 200 <= found["SLOW_STEPS"] < 210
+
+
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9

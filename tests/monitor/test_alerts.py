@@ -230,3 +230,16 @@ def test_an_alert_for_hardware_names_the_worker() -> None:
     message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert f"Step {step}: " in message and 150 <= step <= 156
     assert "most of them of worker 3" in message
+
+
+def test_batches_that_pass_do_not_hide_that_nothing_is_learned_any_more() -> None:
+    detectors = DetectorSet(["r_metric_robust"], None)
+    rng = np.random.default_rng(0)
+    told = []
+    for step in range(1, 200):
+        loss = 2.0 + 0.01 * rng.normal() + 3.0 * (100 <= step < 104)
+        update = 1e-3 * math.exp(0.05 * rng.normal()) * (step < 130)
+        seen = Observation(step, training_loss=loss, update_rms=update, learning_rate=1e-3)
+        numbers = StepNumbers([], np.empty(0), np.empty(0), {}, [])
+        told += [(alert.cause, alert.step < 130) for alert in detectors.update(seen, numbers).news]
+    assert told == [("off_course", True), ("no_update", False)]
