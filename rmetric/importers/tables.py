@@ -10,7 +10,8 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import Columns, late_names
+from rmetric.importers.column_choice import chosen
+from rmetric.importers.columns import late_names
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
@@ -65,7 +66,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     fields = FieldMap(mapping)
     read = widened(path, read, fields)
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
-    columns = Columns.chosen(survey, fields)
+    columns = chosen(survey, fields)
     if survey.rows and columns.fields.keys() <= {"learning_rate", "reward"}:
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
         if absent:
