@@ -181,6 +181,8 @@ class _Choice:
         parts = [name for name in parts if not is_reduction(name)] or parts
         if any(map(is_of_an_agent, parts)):
             parts = [name for name in parts if not is_bonus(name)]
+        if not parts:
+            return
         play = any(map(is_adversarial, parts))
         if len(parts) > 1 and not play:
             parts = distinct(parts, self._survey.first)
