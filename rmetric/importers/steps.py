@@ -111,10 +111,8 @@ class StepClock:
         epoch, self.is_aside = epoch_of(row), False
         if self._columns.counters:
             return self._counted(row, trains, epoch)
-        if self._columns.epochs_count:
-            begins = epoch is not None and _is_set_back(epoch, self._last, self._first)
-        else:
-            begins = epoch is not None and _is_set_back(epoch, self._epoch, self._first_epoch)
+        places = (self._last, self._first) if self._columns.epochs_count else (self._epoch, self._first_epoch)
+        begins = epoch is not None and _is_set_back(epoch, *places)
         if begins:
             self.restart()
         if not self._columns.epochs_count:
