@@ -77,7 +77,7 @@ class Invariant(ABC):
         """Forget what was usual, and how long."""
         self.held = 0
 
-    def learn(self) -> None:  # noqa: B027 - most compare with nothing
+    def learn(self, measured: Mapping[str, float]) -> None:  # noqa: B027 - most compare with nothing
         """Take in, as usual, the step in which it was just found to hold."""
 
     def update(self, measured: Mapping[str, float]) -> Change | None:
@@ -86,7 +86,7 @@ class Invariant(ABC):
         if broken is None:
             return None
         if not broken:
-            self.learn()
+            self.learn(measured)
             self.known |= self.by_chance and self.broken > 0
             self.held = 1 if self.broken else self.held + 1
             self.broken = 0
@@ -151,13 +151,13 @@ class Remembered(Invariant):
     def __init__(self) -> None:
         super().__init__()
         self._usual: deque[Any] = deque(maxlen=HELD)
-        self._now: Any = math.nan
+        self._now = math.nan
 
     def begin_anew(self) -> None:
         super().begin_anew()
         self._usual.clear()
 
-    def learn(self) -> None:
+    def learn(self, measured: Mapping[str, float]) -> None:
         self._usual.append(self._now)
 
 
@@ -244,7 +244,7 @@ class Clipping(Invariant):
         least, most = min(norm, self._left_alone if self._bound == math.inf else self._bound), min(norm, self._bound)
         return not least / FACTOR <= self._now <= most * FACTOR
 
-    def learn(self) -> None:
+    def learn(self, measured: Mapping[str, float]) -> None:
         if self._clipped:
             self._bound = self._now
         else:
@@ -315,7 +315,7 @@ class RateLeap(Invariant):
             return None
         return self._now >= RATE_FACTOR * self._before and self._now > SAME_RATE * self._largest
 
-    def learn(self) -> None:
+    def learn(self, measured: Mapping[str, float]) -> None:
         self._before, self._largest = self._now, max(self._now, self._largest)
 
     def change(self) -> Change:
@@ -389,15 +389,18 @@ class GradientFalls(OfGradients):
     """
 
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        loss, norm = self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
-        if not (math.isfinite(loss) and math.isfinite(norm)):
+        loss, self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
+        if not (math.isfinite(loss) and math.isfinite(self._now)):
             return None
-        losses, norms = zip(*(self._usual or [self._now]), strict=True)
-        return norm * FACTOR < min(norms) and loss >= min(losses)
+        losses, norms = zip(*(self._usual or [(loss, self._now)]), strict=True)
+        return self._now * FACTOR < min(norms) and loss >= min(losses)
+
+    def learn(self, measured: Mapping[str, float]) -> None:
+        self._usual.append((measured["training_loss"], self._now))
 
     def change(self) -> Change:
         least = min((norm for _, norm in self._usual), default=math.nan)
-        return Change(NORM, f"at least {least:.3g}", _in_short(self._now[1]))
+        return Change(NORM, f"at least {least:.3g}", _in_short(self._now))
 
 
 class LossFalls(OfLate):
