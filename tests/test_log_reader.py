@@ -203,6 +203,12 @@ def test_byte_order_marks_blank_lines_and_bad_bytes_are_survived(tmp_path: Path)
     assert damage == [(3, "not UTF-8; the bad bytes were replaced")]
 
 
+def test_a_character_that_stands_for_bad_bytes_is_none_itself(tmp_path: Path) -> None:
+    line = '{"event": "METRICS", "step": 10, "training_loss": NaN, "note": "\ufffd"}\n'
+    _, damage = _read(tmp_path, START, line.encode(), END)
+    assert not damage
+
+
 def test_the_run_knows_its_fault_and_its_end(tmp_path: Path) -> None:
     injected = b'{"event": "FAULT_INJECTED", "step": 15, "details": ""}\n'
     run = read_run(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', injected, END))
