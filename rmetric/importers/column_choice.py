@@ -102,9 +102,9 @@ class _Choice:
         """A perplexity that does not say of which data it is, is no training loss beside a validation loss by name."""
         trained, tested = (self._found.get(ours, {}) for ours in LOSSES)
         if any(rank < PERPLEXITY for rank in tested.values()):
-            for name in [name for name in trained if is_perplexity(name) and not names_training(name)]:
-                if trained[name] >= 0:  # not of a mapping
-                    del trained[name]
+            mere = [name for name in trained if is_perplexity(name) and not names_training(name)]
+            for name in [name for name in mere if trained[name] >= 0]:  # not of a mapping
+                del trained[name]
         if not trained:
             self._found.pop("training_loss", None)
 
@@ -239,10 +239,8 @@ class _Choice:
             for seen in evaluated
         )
         if self._columns.fills_gaps:
-            some = any(math.isfinite(seen.lowest) for seen in evaluated)
-            where = (
-                "most rows, with single numbers between: not measured in those" if some else "all rows: not measured"
-            )
+            most = "most rows, with single numbers between: not measured in those"
+            where = most if any(math.isfinite(seen.lowest) for seen in evaluated) else "all rows: not measured"
             self._notes.append(f"validation_loss is NaN in {where}")
 
     def _choose_late_starts(self) -> None:

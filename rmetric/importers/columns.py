@@ -49,6 +49,11 @@ class Columns:
         """Name of the counter that a row states, ``None`` without one: a loss is then a mean over reported steps."""
         return next((name for name in self.counters if row.get(name) is not None), None)
 
+    def count_of(self, row: Mapping[str, Any]) -> int | float | None:
+        """What that counter says; ``None`` without one, or if it says no number."""
+        name = self.counter_of(row)
+        return None if name is None else as_number(row[name])
+
     def values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Values of a row under our names; what it has not is left out."""
         found: dict[str, Any] = {}

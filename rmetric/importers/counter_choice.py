@@ -26,12 +26,8 @@ class Counting(NamedTuple):
 def counting(survey: Survey, fields: FieldMap, steps: Mapping[str, int], losses: Mapping[str, Seen]) -> Counting:
     """The counters of steps, else what stands in for them.
 
-    Parameters
-    ----------
-    steps
-        Columns that may be meant by ``step`` → their ranks.
-    losses
-        Our names of the losses that are read → what the rows hold of them, that of the training first.
+    ``steps``: columns that ``step`` may stand for, with their ranks. ``losses``: what the rows hold of those that are
+    read, that of the training first.
     """
     if counters := _steps(survey, fields, steps, losses):
         return Counting(counters)

@@ -101,9 +101,9 @@ class StepClock:
 
     def is_back(self, row: Mapping[str, Any]) -> bool:
         """Whether a row states the first count of the run, or one before it."""
-        name = self._columns.counter_of(row)
-        count = epoch_of(row) if name is None else as_number(row[name])
-        first = self._first_epoch if name is None and not self._columns.epochs_count else self._first
+        is_counted = self._columns.counter_of(row) is not None
+        count = self._columns.count_of(row) if is_counted else epoch_of(row)
+        first = self._first if is_counted or self._columns.epochs_count else self._first_epoch
         return count is not None and first is not None and count <= first
 
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:

@@ -30,20 +30,8 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
 _USUAL = (
-    "split",
-    "phase",
-    "mode",
-    "stage",
-    "subset",
-    "partition",
-    "type",
-    "kind",
-    "event",
-    "tag",
-    "msg",
-    "message",
-    "name",
-)
+    "split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message", "name",
+)  # fmt: skip
 _SPLIT_NAMES = frozenset(_USUAL) | {name.capitalize() for name in _USUAL}
 """Columns that may say of which data the numbers of a row are."""
 _LONGEST_SPLIT, _MOST_WORDS = 40, 3

@@ -210,15 +210,12 @@ def _axes(ax: Axes, rows: Sequence[tuple[str, NDArray[np.bool_]]], longest: floa
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.set_xlim(-0.15, max(longest, 10.0) * 1.3)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [_label(name) for name, _ in rows])
+    labels = [style.broken(fault.replace("_", " ").replace("+", " + "), 16) for fault, _ in rows]
+    ax.set_yticks(range(len(rows)), labels)
     ax.tick_params(axis="y", length=0)
     ax.set_ylabel("fault")
     ax.grid(visible=True, axis="x")
     ax.text(1.015, 1.003, "warned\nof failed", transform=ax.transAxes, va="bottom", ha="left")
-
-
-def _label(fault: str) -> str:
-    return style.broken(fault.replace("_", " ").replace("+", " + "), 16)
 
 
 def _median(look: style.Look) -> dict[str, Any]:
