@@ -52,7 +52,8 @@ def _rows(tables: Mapping[str, Path], on_damage: OnDamage) -> Iterator[Row]:
     points = heapq.merge(*(_points(name, file, on_damage) for name, file in tables.items()), key=itemgetter(0))
     for step, same in groupby(points, key=itemgetter(0)):
         row = Row(1, {"step": step})
-        for _, name, row.line, value in same:
+        for _, name, line, value in same:
+            row.line = line
             row.values[name] = value
         yield row
 

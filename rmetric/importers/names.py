@@ -41,6 +41,7 @@ _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb 
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
 _KINDS = _CROSS_ENTROPIES | {"nll"}
+"""Words of a loss that is named after its formula."""
 _DISTANCES = _words("l1 l2")
 """Of the training or validation data: ``train's l2``."""
 _OF_TIME = _words("batch step iter")
