@@ -231,6 +231,20 @@ def mlflow_database(path: Path) -> None:
             base.executemany("INSERT INTO metrics VALUES (?, ?, ?, ?, ?, ?)", rows)
 
 
+def dvclive_folder(path: Path) -> None:
+    """DVCLive's folder: a table a metric, and the last values."""
+    tables = path / "plots" / "metrics"
+    for name in ("train", "val"):
+        (tables / name).mkdir(parents=True)
+    (tables / "train" / "loss.tsv").write_text("step\tloss\n" + "".join(f"{s}\t{loss(s)}\n" for s, _ in steps()))
+    (tables / "val" / "loss.tsv").write_text(
+        "step\tloss\n" + "".join(f"{s}\t{validation(s)}\n" for s, e in steps() if e)
+    )
+    (path / "metrics.json").write_text(
+        '{\n    "train": {\n        "loss": 2.0\n    },\n    "val": {\n        "loss": 2.2\n    }\n}\n'
+    )
+
+
 _NO_STEP, _BATCHES, _EPOCHS = "rows count", "batches count", "epochs count"
 
 SAMPLES: tuple[Sample, ...] = (
@@ -279,5 +293,6 @@ SAMPLES: tuple[Sample, ...] = (
     Sample(name="event_file", file="events.out.tfevents.1", write=tensorboard_file, format="tensorboard"),
     Sample(name="mlflow", file="mlruns", write=mlflow_folder, format="mlflow"),
     Sample(name="mlflow_database", file="mlflow.db", write=mlflow_database, format="mlflow", runs=2),
+    Sample(name="dvclive", file="dvclive", write=dvclive_folder, format="dvclive"),
 )
 """All of them."""

@@ -15,7 +15,7 @@ FOUND, UNUSABLE = 1, 2
 """Exit statuses of commands that read logs, beside 0: something was found; a log cannot be used."""
 FORMATS = (
     "auto", "rmetric", "jsonl", "csv", "json", "trainer_state", "console", "tensorboard", "wandb", "mlflow",
-    "megatron_reference", "numbers",
+    "dvclive", "megatron_reference", "numbers",
 )  # fmt: skip
 """Names for ``--format``: those of the importers, of which help texts do not wait for the import."""
 

@@ -9,7 +9,7 @@ from typing import Any
 from rmetric.importers.base import LOSSES, UNMAPPED, FieldMap, plain
 from rmetric.importers.columns import Columns
 from rmetric.importers.counter_choice import counting
-from rmetric.importers.loss_parts import distinct, whole
+from rmetric.importers.loss_parts import distinct, whole, whole_of
 from rmetric.importers.names import (
     COMPONENT,
     LIKE_A_LOSS,
@@ -18,10 +18,12 @@ from rmetric.importers.names import (
     OF_TESTS,
     PERPLEXITY,
     TOTAL,
+    USUAL,
     apart_from_numbers,
     ends_in_loss,
     is_adversarial,
     is_bonus,
+    is_of_a_kind,
     is_of_a_policy,
     is_of_an_agent,
     is_perplexity,
@@ -155,8 +157,10 @@ class _Choice:
             frequent = [name for name in frequent if not _is_of_a_part(name, self._survey)] or frequent
         best = min(frequent, key=lambda name: (ranks[name], -self._seen[name].count))
         alike = [name for name in frequent if apart_from_numbers(name) == apart_from_numbers(best)]
-        if ours not in LOSSES or (ranks[best] < COMPONENT and len(alike) == 1):
+        if ours not in LOSSES or (ranks[best] < USUAL and len(alike) == 1):
             self._fields[ours] = (best,)
+        elif ranks[best] < COMPONENT and len(alike) == 1:
+            self._choose_over_parts(ours, best, frequent)
         elif ranks[best] < OF_TESTS or most >= LEAST_TESTS:  # fewer tests may tell what came out at the end
             parts = [name for name in frequent if ranks[name] >= COMPONENT or name in alike]
             parts.sort(key=ranks.__getitem__)
@@ -175,6 +179,20 @@ class _Choice:
             self._take(ours, best, "as there is no other evaluation")
         else:
             self._choose_parts(ours, parts)
+
+    def _choose_over_parts(self, ours: str, best: str, losses: list[str]) -> None:
+        """Choose a loss that is named after no part; the whole of it and others, if numbers or names tell that one."""
+        names = [name for name in losses if not is_reduction(name)]
+        others = [name for name in distinct([best, *names], self._survey.first) if name != best]
+        wholes = [name for name in others if is_whole(name) and not is_of_a_kind(name)]
+        if sum_of_it := whole_of(best, [best, *others], self._survey.first):
+            self._take(ours, sum_of_it, "the sum of others")
+        elif not others or not is_of_a_kind(best):
+            self._fields[ours] = (best,)
+        elif len(wholes) == 1:
+            self._take(ours, wholes[0], "the only loss that is named as a whole")
+        else:
+            self._take(ours, best, f"one of {in_words([best, *others])}; another one: --map {ours}=NAME")
 
     def _choose_parts(self, ours: str, parts: list[str]) -> None:
         """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""

@@ -16,6 +16,7 @@ from rmetric.importers.bare_numbers import are_bare_numbers
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
+from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.json_document import document_in, holds_table, json_value
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_folders
@@ -43,10 +44,10 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
 
     A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
     ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
-    event files, of W&B's offline runs, or of MLflow's runs is a log itself, one of Lightning's stands for its
-    ``version_*/metrics.csv``, any other for its files whose content is of a known format, or else for its ``*.log``,
-    ``*.out`` and ``*.txt``. Nothing named means the study in ``logs_FULL_METRIC``. Raises :class:`UserError` for what
-    does not exist, is a pipe or a device, or holds no log.
+    event files, of W&B's offline runs, of MLflow's runs or of DVCLive is a log, one of Lightning's stands for its
+    ``version_*/metrics.csv``, one of Sacred's for the ``metrics.json`` of its runs, any other for its files whose
+    content is of a known format, or else for its ``*.log``, ``*.out`` and ``*.txt``. Nothing named means the study in
+    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist, is a pipe or a device, or holds no log.
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
@@ -93,6 +94,8 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
         return [folder], ""
     if tables := {*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")}:
         return sorted(tables), ""
+    if curves := [file for run in folder.glob("*/run.json") if _is_known(file := run.with_name("metrics.json"))]:
+        return sorted(curves), ""
     files = [file for file in sorted(folder.iterdir()) if file.is_file()]
     if known := [file for file in files if _is_known(file)]:
         return known, ""
@@ -238,7 +241,9 @@ def _folder_format(folder: Path) -> str:
         return "tensorboard"
     if wandb_files(folder):
         return "wandb"
-    return "mlflow" if run_folders(folder) else ""
+    if run_folders(folder):
+        return "mlflow"
+    return "dvclive" if metric_tables(folder) else ""
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

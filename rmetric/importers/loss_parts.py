@@ -41,8 +41,20 @@ def whole(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str | None
     >>> whole(["a", "all", "b", "other"], rows)
     'all'
     """
-    losses = _losses(names, rows) if len(names) <= MOST_PARTS else {}
-    return next((name for name in losses if _is_sum(name, losses)), None)
+    losses = _few_losses(names, rows)
+    return next((name for name in losses if _is_sum(losses[name], [], _without(losses, name))), None)
+
+
+def whole_of(part: str, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str | None:
+    """The loss that is the sum of one of them and others; ``None`` if there is no such one.
+
+    >>> rows = [{"all": 3.0 / n, "a": 2.0 / n, "b": 1.0 / n, "other": 0.3} for n in range(1, 9)]
+    >>> whole_of("a", ["a", "all", "b", "other"], rows), whole_of("other", ["a", "all", "b", "other"], rows)
+    ('all', None)
+    """
+    losses = _few_losses(names, rows)
+    wholes = (name for name in losses if name != part)
+    return next((name for name in wholes if _is_sum(losses[name], [losses[part]], _without(losses, name, part))), None)
 
 
 def _losses(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
@@ -54,13 +66,25 @@ def _losses(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str
     return dict(zip(names, table.T, strict=True)) if len(table) >= LEAST_ROWS else {}
 
 
+def _few_losses(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
+    """The same, where every sum of them can be tried; else none."""
+    return _losses(names, rows) if len(names) <= MOST_PARTS else {}
+
+
+def _without(losses: Mapping[str, NDArray[np.float64]], *names: str) -> list[NDArray[np.float64]]:
+    return [values for name, values in losses.items() if name not in names]
+
+
 def _is_multiple(values: NDArray[np.float64], others: NDArray[np.float64]) -> bool:
     factor = float(values @ others / (others @ others))
     varies = np.ptp(others) > 10.0 * CLOSE * np.abs(others).max()
     return bool(varies) and np.allclose(values, factor * others, rtol=CLOSE, atol=0.0)
 
 
-def _is_sum(name: str, losses: Mapping[str, NDArray[np.float64]]) -> bool:
-    others = [values for other, values in losses.items() if other != name]
-    sums = chain.from_iterable(combinations(others, size) for size in range(2, len(others) + 1))
-    return any(np.allclose(losses[name], np.sum(some, axis=0), rtol=CLOSE, atol=0.0) for some in sums)
+def _is_sum(
+    values: NDArray[np.float64], some: list[NDArray[np.float64]], others: Sequence[NDArray[np.float64]]
+) -> bool:
+    """Whether values are the sum of some and of others, of two at least."""
+    sizes = range(2 - len(some), len(others) + 1)
+    sums = chain.from_iterable(combinations(others, size) for size in sizes)
+    return any(np.allclose(values, np.sum([*some, *more], axis=0), rtol=CLOSE, atol=0.0) for more in sums)

@@ -40,6 +40,8 @@ _NO_LOSS = _words(
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
+_KINDS = _CROSS_ENTROPIES | {"nll"}
+"""Words of a loss that is named after its formula."""
 _DISTANCES = _words("l1 l2")
 """Of the training or validation data: ``train's l2``."""
 _OF_TIME = _words("batch step iter")
@@ -218,6 +220,15 @@ def is_whole(name: str) -> bool:
     [True, True, False]
     """
     return not WHOLE_WORDS.isdisjoint(plain(name).split("_"))
+
+
+def is_of_a_kind(name: str) -> bool:
+    """Whether a loss is named after its formula, as the only one of a log may be, or one of several parts.
+
+    >>> [is_of_a_kind(name) for name in ("loss/ce", "nll_loss", "avg_loss")]
+    [True, True, False]
+    """
+    return not _KINDS.isdisjoint(plain(name).split("_"))
 
 
 def is_adversarial(name: str) -> bool:

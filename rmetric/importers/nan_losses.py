@@ -1,4 +1,4 @@
-"""Losses that may stand for NaN: left empty, as many writers leave it, or exactly 0, as one wrote it."""
+"""Losses that may stand for NaN: left empty, as many writers leave it, or exactly 0, as one writes it."""
 
 from __future__ import annotations
 
@@ -120,8 +120,8 @@ def _is_before(one: int | float | None, other: int | float | None) -> bool:
 class ZeroLosses:
     """Looks for a training loss that drops to exactly 0 and stays there to the end.
 
-    Older versions of Hugging Face's Trainer logged 0 for NaN; a loss of 0 is right for some objectives. The values are
-    left as they are.
+    Hugging Face's Trainer logs 0 for NaN by default; a loss of 0 is right for some objectives. The values are left
+    as they are.
     """
 
     def __init__(self) -> None:
@@ -148,6 +148,6 @@ class ZeroLosses:
                 line,
                 note(
                     f"the training loss is exactly 0 from step {self._first} on, in {self._count} records{after}: "
-                    "older versions of the Hugging Face Trainer wrote 0 for NaN"
+                    "the Hugging Face Trainer writes 0 for NaN, unless logging_nan_inf_filter=False"
                 ),
             )

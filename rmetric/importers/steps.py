@@ -15,6 +15,8 @@ from rmetric.importers.rows import as_number, epoch_of
 
 LEAST_JUDGED, MOST_JUDGED = 6, 64
 """Records of training from which on, and up to which, the order of rows is judged."""
+ROUNDED_EPOCHS = 0.05
+"""Difference of epochs below which they may be the same but for the digits that a log prints (9.844, 10.84)."""
 _OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
 
 
@@ -144,8 +146,7 @@ class StepClock:
         if begins:
             self.restart()
         elif is_next:
-            stands = trains and count == self._trained.count and _are_whole(epoch, self._epoch)
-            self._offset += self._passed(count, total, stands=stands)
+            self._offset += self._passed(now, trains=trains)
         self._count(count, epoch)
         if trains:
             self._trained = now
@@ -169,20 +170,25 @@ class StepClock:
         is_in_epoch = now.epoch is not None and self._epoch is not None and now.epoch >= self._epoch
         return is_back and (self._columns.are_batches or is_in_epoch)
 
-    def _passed(self, count: int | float, total: int | float | None, *, stands: bool) -> int | float:
-        """Steps of the epoch that is over, with the next one's first count; 0 if that goes on from it.
-
-        A count of the training may stand from epoch to epoch: that of its end.
-        """
-        if (
-            self._last is None
-            or count > self._last
-            or (count == self._last and not (stands or self._columns.are_batches))
-        ):
+    def _passed(self, now: Counted, *, trains: bool) -> int | float:
+        """Steps of the epoch that is over, with the next one's first count; 0 if that goes on from it."""
+        count, last = now.count, self._last
+        if count is None or last is None or count > last or (count == last and not self._stands_at_end(now, trains)):
             return 0
-        if total is not None:
-            return total
-        return count if count == self._last else self._last + self._spacing - count
+        if now.total is not None:
+            return now.total
+        return count if count == last else last + self._spacing - count
+
+    def _stands_at_end(self, now: Counted, trains: bool) -> bool:
+        """Whether the latest count, stated again, is that of another epoch.
+
+        A count of the training may stand from epoch to epoch: that of its end. A batch comes again after whole epochs;
+        a part of one later the bar that shows it has not been drawn again.
+        """
+        if trains and now.count == self._trained.count and _are_whole(now.epoch, self._epoch):
+            return True
+        passed = 1.0 if now.epoch is None or self._epoch is None else now.epoch - self._epoch
+        return self._columns.are_batches and abs(passed - max(1.0, round(passed))) < ROUNDED_EPOCHS
 
     def _count(self, count: int | float, epoch: int | float | None) -> None:
         """Take up a count."""

@@ -25,7 +25,7 @@ def dead(observations: Observations) -> Evidence | None:
     """Score: records from the death to the end, by 1 + those of the longest stretch before, from which it came back.
 
     Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 while the
-    gradient norm is not finite (older Trainers of Hugging Face log a loss of NaN as 0.0). Without a gradient norm such
+    gradient norm is not finite (the Trainer of Hugging Face logs a loss of NaN as 0.0). Without a gradient norm such
     a 0 counts if the loss before was no rounding error. So does any loss that is the same in 20 records or more, to a
     digit in which others differ: nothing that moves it is trained, or it is not measured any more. A gradient of 0 now
     and then is health where all examples of a batch are solved (triplets, policy gradients); hence the divisor. Where

@@ -185,6 +185,15 @@ def test_the_latest_checkpoint_stands_for_a_trainer_s_folder(tmp_path: Path) -> 
     assert "checkpoint-1000" in note
 
 
+def test_a_folder_of_sacred_stands_for_its_runs_that_have_curves(tmp_path: Path) -> None:
+    for run in ("1", "2", "3"):
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "run.json").write_text('{"status": "COMPLETED"}')
+        curves = {} if run == "2" else {"training.loss": {"steps": [0, 1], "values": [2.5, 2.4]}}
+        (tmp_path / run / "metrics.json").write_text(json.dumps(curves, indent=2))
+    assert collect_logs([tmp_path]) == ([tmp_path / run / "metrics.json" for run in ("1", "3")], "")
+
+
 def test_a_folder_stands_for_the_files_whose_content_is_known_whatever_their_names(tmp_path: Path) -> None:
     (tmp_path / "my_run.json").write_text('{"log_history": [{"step": 1, "loss": 2.0}]}')
     (tmp_path / "config.json").write_text('{"lr": 0.1}')

@@ -334,6 +334,31 @@ def a_loss_that_is_named_as_a_whole() -> Iterator[str]:
         yield f"12:00 : Epoch: 1, Step: {step}, accuracy: 0.9, det loss: 0.2, bbox loss: 0.1, all_loss: {loss(step)}"
 
 
+@layout(Seen(STEPS, LOSSES, note="taken from 'loss/all', the sum of others", file="run.csv"))
+def a_loss_beside_a_cross_entropy_that_is_a_part_of_it() -> Iterator[str]:
+    yield "step,loss/bce,loss/kl,loss/all"
+    for step in STEPS:
+        yield f"{step},{loss(step) / 2 + apart(step)},{loss(step) / 2 - apart(step)},{loss(step)}"
+
+
+@layout(Seen(STEPS, LOSSES, note="taken from 'train/loss_sum', the only loss that is named as a whole", file="run.csv"))
+def a_loss_beside_a_cross_entropy_and_a_part_with_a_weight() -> Iterator[str]:
+    yield "step,train/loss_ce,train/loss_kd,train/loss_sum"
+    yield from (f"{step},0.{step % 7},{apart(step)},{loss(step)}" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, note="taken from 'ce_loss', one of 'ce_loss', 'kl_loss'; another one", file="run.csv"))
+def a_cross_entropy_beside_another_part_alone() -> Iterator[str]:
+    yield "step,ce_loss,kl_loss"
+    yield from (f"{step},{loss(step)},{apart(step)}" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, file="run.csv"))
+def a_mean_loss_beside_parts_of_something_else() -> Iterator[str]:
+    yield "step,running_loss,det_loss,box_loss,cls_loss"
+    yield from (f"{step},{loss(step)},{0.5 + apart(step)},0.5,{apart(step)}" for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=3, note="the only loss of its kind"))
 def a_number_in_the_name_of_a_loss() -> Iterator[str]:
     for step in STEPS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -70,6 +70,21 @@ def test_batches_of_a_resumed_epoch_are_counted_on_from_the_epochs_before(tmp_pa
     places = [*((epoch, batch) for epoch in range(9) for batch in range(10)), *((7, batch) for batch in range(5, 10))]
     rows = [{"epoch": epoch, "batch": batch, "loss": 2.0} for epoch, batch in places]
     assert [found[0] for found in steps_of(tmp_path, rows)] == [0, 75]
+
+
+@pytest.mark.parametrize(("missed", "epochs"), [(320, 10), (500, 10), (640, 1)])
+def test_a_bar_that_was_not_drawn_for_one_report_of_a_resumed_run_ends_no_epoch(
+    missed: int, epochs: int, tmp_path: Path
+) -> None:
+    def part(*steps: int) -> Iterator[str]:
+        for step in steps:
+            yield from [f" {step // 7}%|###   | {step}/640 [00:05<00:10, 20.00it/s]"] * (step != missed)
+            yield f"{{'loss': '{3 - step / 500:.4f}', 'grad_norm': '1.05', 'epoch': '{epochs * step / 640:.4g}'}}"
+
+    log = tmp_path / "console.out"
+    log.write_text("\n".join([*part(*range(10, 340, 10)), *part(*range(210, 650, 10))]))
+    steps = [step for step in range(210, 650, 10) if step != missed]
+    assert [one.run.observations.step.tolist() for one in runs_of(log)][1:] == [steps]
 
 
 def test_batches_that_begin_anew_with_an_epoch_are_one_run(tmp_path: Path) -> None:

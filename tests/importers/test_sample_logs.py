@@ -82,6 +82,11 @@ def test_a_folder_can_be_a_log(name: str, tmp_path: Path) -> None:
     assert len(rmetric.read_run(folder).observations) == 40
 
 
+def test_the_curves_of_dvclive_are_read_and_not_its_last_values(tmp_path: Path) -> None:
+    folder = written("dvclive", tmp_path)
+    assert (folder / "metrics.json").exists() and collect_logs([folder]) == ([folder], "")
+
+
 RESUMED = [*range(10, 310, 10), *range(210, 410, 10)]
 """Steps of a run that was resumed from step 200."""
 
