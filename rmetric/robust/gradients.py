@@ -137,7 +137,8 @@ class GradientEvidence:
     record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy gradient that stands
     out leaves the loss where it was; a model that breaks raises the loss, and the gradient by more. It is the smaller
     one of both excesses: of the loss in nats, and of the log gradient norm without what the loss explains. For a loss
-    that is no cross-entropy it says little, and nothing wrong.
+    that is no cross-entropy it says less: where losses of very different size come in turn, a large one with its
+    gradient, the third time that it comes, is an alarm.
 
     Updates that stay above what their learning rate explains (``update_rms.held``) come of a missing ``zero_grad``, of
     weights that rot, of a decay that is too large, mostly before the loss moves by more than its noise. It takes eight
