@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rmetric.importers.columns import Columns
@@ -26,20 +25,20 @@ class RowEvents:
 
     Parameters
     ----------
-    path
-        For the name of a run that has none.
+    title
+        Name of a run that has none.
     columns
         Which of their columns are ours, and what is to be said of each run.
     runs
         The column that names the run of a row; ``None``: there is none.
     """
 
-    def __init__(self, path: Path, columns: Columns, runs: RunColumn | None) -> None:
+    def __init__(self, title: str, columns: Columns, runs: RunColumn | None) -> None:
         self._columns, self._runs = columns, runs
         self._losses = columns.fields.get("training_loss", ())
         self._clock, self._aside = StepClock(columns), _BatchesAside()
         self._empty = EmptyLosses(columns, lambda row: None if runs is None else runs.title(row))
-        self._run, self._number, self._line = path.stem, 1, 1
+        self._run, self._number, self._line = title, 1, 1
         self._begin()
 
     def _begin(self) -> None:
