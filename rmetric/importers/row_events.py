@@ -81,7 +81,8 @@ class RowEvents:
         is_again = row.resumes or (row.begins and self._clock.is_back(row.values))
         if is_other or is_again:
             self._clock.restart()
-        step, restarts = self._clock.step(row.values, "training_loss" in event or not self._losses)
+        trains = "training_loss" in event or not self._losses
+        step, restarts = self._clock.step(row.values, trains, is_behind=row.is_behind)
         if not self._clock.is_aside:
             yield from self._aside.taken()
         if is_other or ((restarts or is_again) and loss is not None):
