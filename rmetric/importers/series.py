@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 import sqlite3
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +51,8 @@ class Point(NamedTuple):
     name: str
     line: int
     place: float
-    """By which the values of a metric are in the order in which they were logged, and runs in theirs."""
+    """Its place in the order in which the values of a metric were logged; of different metrics it tells no more than
+    which part of a resumed run they belong to."""
     time: float
     """When it was logged."""
     step: int
@@ -90,7 +93,7 @@ class _Series:
         """Take the values, each to its part of the run and its step."""
         self._base.executemany(
             "INSERT INTO points (name, line, place, time, step, value) VALUES (?, ?, ?, ?, ?, ?)",
-            points(lambda *report: self._base.execute("INSERT INTO damage VALUES (?, ?)", report)),
+            points(self._keep_damage),
         )
         self._base.execute("CREATE INDEX of_metrics ON points (name, place)")
         counts = dict(self._base.execute("SELECT name, COUNT(*) FROM points GROUP BY name ORDER BY name"))
@@ -99,18 +102,27 @@ class _Series:
         training = [name for name in useful if "training_loss" in known[name]] or useful
         if training:
             clock = max(training, key=counts.__getitem__)
-            self._part(clock, [name for name in useful if name != clock])
-            self._place(clock, [name for name in useful if name != clock])
+            others = [name for name in useful if name != clock]
+            self._part(clock, others)
+            self._place(clock, others)
             self._base.execute(_WITHOUT_REPEATED, {"clock": clock})
         self._base.execute("CREATE INDEX in_order ON points (part, step, time, place)")
+
+    def _keep_damage(self, line: int, message: str) -> None:
+        self._base.execute("INSERT INTO damage VALUES (?, ?)", (line, message))
 
     def _part(self, clock: str, others: Iterable[str]) -> None:
         """Part the run where it was resumed from an earlier step, with the first metric that went back there."""
         seams = [*_seams(self._logged(clock))]
-        of_others = [seam.after for name in others for seam in _seams(self._logged(name))] if seams else []
-        for number, (before, after) in enumerate(seams, start=1):
-            begin = min([after, *(place for place in of_others if before < place < after)])
-            self._base.execute("UPDATE points SET part = ? WHERE place >= ?", (number, begin))
+        if not seams:
+            return
+        went_back = sorted(seam.after for name in others for seam in _seams(self._logged(name)))
+        begins = []
+        for before, after in seams:
+            first = bisect_right(went_back, before)
+            begins.append(min([after, *went_back[first : first + 1]]))
+        self._base.create_function("part_of", 1, partial(bisect_right, begins))
+        self._base.execute("UPDATE points SET part = part_of(place)")
 
     def _logged(self, name: str) -> Iterator[tuple[float, int]]:
         return self._base.execute("SELECT place, step FROM points WHERE name = ? ORDER BY place, rowid", (name,))

@@ -97,9 +97,10 @@ def _folders_of_data(files: Mapping[Path, Path]) -> dict[Path, tuple[Path, str]]
             alike.setdefault((folder.parent, rest), {})[folder] = data
     found = {}
     for (parent, rest), folders in alike.items():
-        data = {*folders.values()}
-        if "train" in data and len(data) > 1 if rest else data != {"test"}:
-            place = parent / rest if not any(_is_of_add_scalars(files[folder]) for folder in folders) else parent
+        known = {*folders.values()}
+        if len(known) > 1 and "train" in known if rest else known != {"test"}:
+            is_of_parent = rest and any(_is_of_add_scalars(files[folder]) for folder in folders)
+            place = parent if is_of_parent else parent / rest
             found.update({folder: (place, data) for folder, data in folders.items()})
     return found
 
