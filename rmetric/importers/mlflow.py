@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 import math
 import sqlite3
 import sys
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import closing
-from itertools import count, groupby, pairwise, zip_longest
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,14 +15,12 @@ from urllib.parse import quote
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.names import meanings
-from rmetric.importers.rows import Row
+from rmetric.importers.series import Point, imported_series
 from rmetric.importers.streams import LONGEST_NAME
-from rmetric.importers.tables import Rows, imported, run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines, passed_over
+from rmetric.importers.tables import run_after_run
+from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 
 SQLITE = b"SQLite format 3\0"
-MOST_METRICS = 64
-"""Files of one run that are read side by side."""
 _BUSY_S = 1.0
 
 
@@ -44,8 +40,11 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    places = run_folders(folder)
-    return run_after_run((_title(place), _of_run_folder(place, mapping, on_damage)) for place in places)
+    titles = ((place, _title(place)) for place in run_folders(folder))
+    return run_after_run(
+        (title, imported_series(place, partial(_of_files, place, FieldMap(mapping)), mapping, on_damage, title))
+        for place, title in titles
+    )
 
 
 def _title(place: Path) -> str:
@@ -53,94 +52,28 @@ def _title(place: Path) -> str:
     return (title.read_text(errors="replace")[:LONGEST_NAME].strip() if title.is_file() else "") or place.name
 
 
-def _of_run_folder(place: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    fields = FieldMap(mapping)
+def _of_files(place: Path, fields: FieldMap, on_damage: OnDamage) -> Iterator[Point]:
+    """The metrics of a run's folder that mean something of ours; all, if none does."""
     files = {
         file.relative_to(place / "metrics").as_posix(): file
         for file in sorted((place / "metrics").rglob("*"))
         if file.is_file()
     }
-    useful = {name: file for name, file in files.items() if meanings(name, fields)} or files
-    if len(useful) > MOST_METRICS:
-        on_damage(1, f"{place} has more than {MOST_METRICS} metrics; the rest is left out")
-    if useful:
-        yield from imported(place, _reader(dict(list(useful.items())[:MOST_METRICS])), mapping, on_damage)
+    for name, file in ({name: file for name, file in files.items() if meanings(name, fields)} or files).items():
+        yield from _of_file(name, file, on_damage)
 
 
-def _reader(files: Mapping[str, Path]) -> Rows:
-    seams = _seams(map(_times_of_steps, files.values()))
-    return lambda on_damage: _rows(_values(files, seams, on_damage))
-
-
-def _run_reader(base: sqlite3.Connection, run: str) -> Rows:
-    times = base.execute(
-        "SELECT key, timestamp, step FROM metrics WHERE run_uuid = ? ORDER BY key, timestamp, step", (run,)
-    )
-    seams = _seams([(time, step) for _, time, step in rows] for _, rows in groupby(times, key=lambda row: row[0]))
-    return lambda on_damage: _rows(_of_run(base, run, seams))
-
-
-Value = tuple[tuple[int, Any], str, int, Any]
-"""How often the run has been resumed, and the step; name of the metric, line, value."""
-
-
-def _values(files: Mapping[str, Path], seams: Sequence[int], on_damage: OnDamage) -> Iterator[Value]:
-    of_files = (_of_file(name, file, seams, on_damage) for name, file in files.items())
-    return heapq.merge(*of_files, key=lambda value: value[0])
-
-
-def _of_file(name: str, file: Path, seams: Sequence[int], on_damage: OnDamage) -> Iterator[Value]:
-    for number, time, step, value in _lines(file, name, on_damage):
-        yield (bisect_right(seams, time), step), name, number, value
-
-
-def _lines(file: Path, name: str, on_damage: OnDamage) -> Iterator[tuple[int, int, int, float]]:
+def _of_file(name: str, file: Path, on_damage: OnDamage) -> Iterator[Point]:
     """Numbered lines ``timestamp value step``; two older layouts have no step, a newer one has more fields."""
     for number, line in numbered_lines(file, on_damage):
         words = line.decode(errors="replace").split()
         try:
-            yield number, int(words[0]), int(words[2]) if len(words) > 2 else number - 1, float(words[1])
-        except (ValueError, IndexError):
+            time, step = float(int(words[0])), int(words[2]) if len(words) > 2 else number - 1
+            if abs(step) > sys.maxsize:
+                raise OverflowError
+            yield Point(name, number, time, time, step, float(words[1]))
+        except (ValueError, IndexError, OverflowError):
             on_damage(number, f"{name}: no line 'timestamp value step'; skipped")
-
-
-def _times_of_steps(file: Path) -> Iterator[tuple[int, int]]:
-    return ((time, step) for _, time, step, _ in _lines(file, "", passed_over))
-
-
-def _seams(metrics: Iterable[Iterable[tuple[int, int]]]) -> list[int]:
-    """The times at which a run was resumed from an earlier step, each that of the first metric that went back.
-
-    Parameters
-    ----------
-    metrics
-        Of each metric, times and steps in the order in which they were logged.
-    """
-    return [min(times) for times in zip_longest(*map(_seams_of, metrics), fillvalue=sys.maxsize)]
-
-
-def _seams_of(times_of_steps: Iterable[tuple[int, int]]) -> list[int]:
-    """The times at which the steps of a metric go back, and are behind in the next line, too."""
-    seams, latest, went_back_at = [], -math.inf, None
-    for time, step in times_of_steps:
-        if step >= latest:
-            latest, went_back_at = step, None
-        elif went_back_at is None:
-            went_back_at = time
-        else:
-            seams.append(went_back_at)
-            latest, went_back_at = step, None
-    return seams
-
-
-def _rows(values: Iterator[Value]) -> Iterator[Row]:
-    """Values of one step as a row."""
-    for (_, step), same in groupby(values, key=lambda value: value[0]):
-        row = Row(1, {"step": step})
-        for _, name, line, value in same:
-            row.line = line
-            row.values[name] = value
-        yield row
 
 
 def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
@@ -150,9 +83,10 @@ def _of_database(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
             if not _is_store(base):
                 raise UserError(f"{path} is an SQLite data base without MLflow's tables 'runs' and 'metrics'")
             runs = base.execute("SELECT run_uuid, name FROM runs ORDER BY start_time").fetchall()
+            titles = ((run, str(name or run)[:LONGEST_NAME]) for run, name in runs)
             yield from run_after_run(
-                (str(name or run)[:LONGEST_NAME], imported(path, _run_reader(base, run), mapping, on_damage))
-                for run, name in runs
+                (title, imported_series(path, partial(_of_run, base, run), mapping, on_damage, title))
+                for run, title in titles
             )
     except sqlite3.Error as error:
         raise UserError(f"{path} cannot be read as MLflow's data base ({error}); check the file") from error
@@ -164,16 +98,14 @@ def _is_store(base: sqlite3.Connection) -> bool:
     return len(found.fetchall()) == 2
 
 
-def _of_run(base: sqlite3.Connection, run: str, seams: Sequence[int]) -> Iterator[Value]:
-    numbers = count(1)
-    for resumed, (begin, end) in enumerate(pairwise([-sys.maxsize, *seams, sys.maxsize])):
-        rows = base.execute(
-            "SELECT step, key, value, is_nan FROM metrics WHERE run_uuid = ? AND timestamp >= ? AND timestamp < ? "
-            "ORDER BY step, timestamp",
-            (run, begin, end),
-        )
-        for step, key, value, is_nan in rows:
-            yield (resumed, step), str(key), next(numbers), math.nan if is_nan else _finite(value)
+def _of_run(base: sqlite3.Connection, run: str, on_damage: OnDamage) -> Iterator[Point]:
+    rows = base.execute(
+        "SELECT key, timestamp, step, value, is_nan FROM metrics WHERE run_uuid = ? "
+        "AND typeof(timestamp) = 'integer' AND typeof(step) = 'integer' ORDER BY rowid",
+        (run,),
+    )
+    for number, (key, time, step, value, is_nan) in enumerate(rows, start=1):
+        yield Point(str(key), number, time, time, step, math.nan if is_nan else _finite(value))
 
 
 def _finite(value: Any) -> Any:

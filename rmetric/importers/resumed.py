@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice, pairwise, takewhile
 
@@ -23,7 +24,8 @@ def resumptions(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
     again because an epoch is over.
     """
     watch = _Watch(columns)
-    for row in _started_anew(rows, columns):
+    rows = _started_anew(rows, columns)
+    for row in rows if columns.are_batches else _evaluations_behind(rows, columns):
         yield from watch.add(row)
     yield from watch.held
 
@@ -47,6 +49,31 @@ def _started_anew(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
 def _is_other_start(before: Row, row: Row, columns: Columns) -> bool:
     differs = any(before.values.get(name) != row.values.get(name) for name in columns.fields.get("training_loss", ()))
     return differs and before.values.keys() == row.values.keys() and epoch_of(before.values) == epoch_of(row.values)
+
+
+def _evaluations_behind(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+    """The rows; evaluations of earlier steps than the training are marked, unless that is set back right after them."""
+    held: list[Row] = []
+    last: int | float = -math.inf
+    for row in rows:
+        count, _ = _trained_to(row, columns)
+        if count is None and len(held) < MOST_HELD and (held or _evaluates_before(last, row, columns)):
+            held.append(row)
+            continue
+        for waiting in held:
+            waiting.is_behind = count is not None and count >= last and _evaluates_before(last, waiting, columns)
+        yield from held
+        yield row
+        held, last = [], last if count is None else count
+    for waiting in held:
+        waiting.is_behind = _evaluates_before(last, waiting, columns)
+    yield from held
+
+
+def _evaluates_before(step: int | float, row: Row, columns: Columns) -> bool:
+    """Whether a row is of an evaluation before a step."""
+    count = columns.count_of(row.values)
+    return count is not None and count < step and "validation_loss" in columns.values(row.values)
 
 
 def _trained_to(row: Row, columns: Columns) -> tuple[int | float | None, bool]:

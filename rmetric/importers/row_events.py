@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 from rmetric.importers.columns import Columns
@@ -26,20 +25,20 @@ class RowEvents:
 
     Parameters
     ----------
-    path
-        For the name of a run that has none.
+    title
+        Name of a run that has none.
     columns
         Which of their columns are ours, and what is to be said of each run.
     runs
         The column that names the run of a row; ``None``: there is none.
     """
 
-    def __init__(self, path: Path, columns: Columns, runs: RunColumn | None) -> None:
+    def __init__(self, title: str, columns: Columns, runs: RunColumn | None) -> None:
         self._columns, self._runs = columns, runs
         self._losses = columns.fields.get("training_loss", ())
         self._clock, self._aside = StepClock(columns), _BatchesAside()
         self._empty = EmptyLosses(columns, lambda row: None if runs is None else runs.title(row))
-        self._run, self._number, self._line = path.stem, 1, 1
+        self._run, self._number, self._line = title, 1, 1
         self._begin()
 
     def _begin(self) -> None:
@@ -82,7 +81,8 @@ class RowEvents:
         is_again = row.resumes or (row.begins and self._clock.is_back(row.values))
         if is_other or is_again:
             self._clock.restart()
-        step, restarts = self._clock.step(row.values, "training_loss" in event or not self._losses)
+        trains = "training_loss" in event or not self._losses
+        step, restarts = self._clock.step(row.values, trains, is_behind=row.is_behind)
         if not self._clock.is_aside:
             yield from self._aside.taken()
         if is_other or ((restarts or is_again) and loss is not None):

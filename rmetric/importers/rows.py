@@ -28,6 +28,8 @@ class Row:
     """Whether its run goes on here from a step before the latest one."""
     begins: bool = False
     """Whether the names of its table stand above it once more."""
+    is_behind: bool = False
+    """Whether it is an evaluation of an earlier step than the training, which goes on after it."""
     lacks_loss: bool = False
     """Whether its loss is empty, and it says nothing else that is new."""
     is_nan: bool = False

@@ -108,11 +108,17 @@ class StepClock:
         first = self._first if is_counted or self._columns.epochs_count else self._first_epoch
         return count is not None and first is not None and count <= first
 
-    def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
-        """Step of a row, ``None`` if nothing says it, and whether another run begins with it."""
+    def step(self, row: Mapping[str, Any], trains: bool, *, is_behind: bool = False) -> tuple[Any, bool]:
+        """Step of a row, ``None`` if nothing says it, and whether another run begins with it.
+
+        Parameters
+        ----------
+        is_behind
+            Whether the training goes on after the row where it was: no run begins with it.
+        """
         epoch, self.is_aside = epoch_of(row), False
         if self._columns.counters:
-            return self._counted(row, trains, epoch)
+            return self._counted(row, trains, is_behind, epoch)
         places = (self._last, self._first) if self._columns.epochs_count else (self._epoch, self._first_epoch)
         begins = epoch is not None and _is_set_back(epoch, *places)
         if begins:
@@ -123,7 +129,9 @@ class StepClock:
             self._count(epoch, None)
         return self._step, begins
 
-    def _counted(self, row: Mapping[str, Any], trains: bool, epoch: int | float | None) -> tuple[Any, bool]:
+    def _counted(
+        self, row: Mapping[str, Any], trains: bool, is_behind: bool, epoch: int | float | None
+    ) -> tuple[Any, bool]:
         """The same where there is a counter."""
         now = Counted.of(row, self._columns, epoch)
         count, total = now.count, now.total
@@ -143,6 +151,8 @@ class StepClock:
             or (trains and is_back and now.goes_to_another(self._trained))
             or (is_again and count == self._last)  # each epoch has left one report, at its end
         )
+        if begins and is_behind:
+            return self._offset + count, False
         if begins:
             self.restart()
         elif is_next:

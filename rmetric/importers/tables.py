@@ -38,13 +38,25 @@ _LONGEST_SPLIT, _MOST_WORDS = 40, 3
 """Letters that are looked at, and words, of a text that names a split."""
 
 
-def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
+def imported(
+    path: Path,
+    read: Rows,
+    mapping: Mapping[str, str],
+    on_damage: OnDamage,
+    *,
+    title: str = "",
+    remarks: Mapping[str, str] | None = None,
+) -> Iterator[NumberedEvent]:
     """Events of a log, run after run.
 
     Parameters
     ----------
     path
-        For messages, and for the names of runs that have none.
+        For messages.
+    title
+        Name of a run that has none; that of the file without its ending if empty.
+    remarks
+        What is to be said of a column of theirs where it is used.
 
     Raises
     ------
@@ -61,6 +73,8 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
         raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
+    used = {*itertools.chain.from_iterable(columns.fields.values())}
+    columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)
     if runs is not None:
         rows = runs.apart(path, rows)
@@ -69,7 +83,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     if bar is not None:
         rows = bar.read(rows)
         columns.notes += bar.notes
-    events = in_order(RowEvents(path, columns, runs).of(resumptions(rows, columns)))
+    events = in_order(RowEvents(title or path.stem, columns, runs).of(resumptions(rows, columns)))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
     yield from itertools.chain(first, events)

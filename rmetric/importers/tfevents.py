@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
-from rmetric.importers.names import TRAINING_WORDS, VALIDATION_WORDS
-from rmetric.importers.rows import Row
-from rmetric.importers.tables import imported, run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
+from rmetric.importers.series import Point, imported_series
+from rmetric.importers.tables import run_after_run
+from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
 
 PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
 """Of event files in a folder and in those at most three levels below."""
 MAX_FILES = 1000
 _OF_DAMAGE = ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError
 """Errors that the reader of a damaged file raises, beside two of packages that need not be there."""
+_DATA = {"train": TRAINING_WORDS, "validation": VALIDATION_WORDS, "test": TEST_WORDS}
+_RESULT = "hparam/"
+"""Begin of the tags under which ``add_hparams`` writes what a run has come to."""
 _SCALAR = 16
 """Largest number of bytes of a tensor that holds one number."""
 
@@ -27,12 +32,13 @@ _SCALAR = 16
 def read_tensorboard(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
     """The scalars of an event file, or of each folder of event files as one run; the line is the number of the event.
 
-    Folders ``train`` and ``validation`` side by side, as Keras writes them, are one run. Read with tensorboard's own
-    reader; raises :class:`UserError` without it.
+    Folders ``train``, ``validation`` and ``test`` side by side, as Keras writes them, are one run, and so are
+    ``Loss_train`` and ``Loss_val``, as PyTorch's ``add_scalars`` writes them. Read with tensorboard's own reader;
+    raises :class:`UserError` without it.
     """
     _ = _loader(path)
     if path.is_file():
-        return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+        return imported_series(path, partial(_points, [(path, "")]), mapping, on_damage, path.stem)
     return _of_folder(path, mapping, on_damage)
 
 
@@ -43,18 +49,15 @@ def event_files(folder: Path) -> list[Path]:
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    files: dict[Path, list[Path]] = {}
     found = event_files(folder)
+    if not found:
+        raise UserError(f"{folder} holds no event files; give a log or a folder of logs")
     if len(found) > MAX_FILES:
         on_damage(1, f"there are more than {MAX_FILES:,} event files; the rest is left out")
-    for file in found[:MAX_FILES]:
-        parent = file.parent
-        files.setdefault(parent.parent if _setting(parent) and parent != folder else parent, []).append(file)
-    if not files:
-        raise UserError(f"{folder} holds no event files; give a log or a folder of logs")
+    runs = ((_title(folder, place), place, parts) for place, parts in _runs(folder, found[:MAX_FILES]).items())
     yield from run_after_run(
-        (_title(folder, place), imported(place, _reader_of(place, parts), mapping, on_damage))
-        for place, parts in files.items()
+        (title, imported_series(place, partial(_points, parts), mapping, on_damage, title))
+        for title, place, parts in runs
     )
 
 
@@ -62,57 +65,88 @@ def _title(folder: Path, place: Path) -> str:
     return folder.name if place == folder or folder not in place.parents else place.relative_to(folder).as_posix()
 
 
-def _reader_of(place: Path, parts: list[Path]) -> Callable[[OnDamage], Iterator[Row]]:
-    """The rows of one run: its files one after the other, evaluations between."""
-    groups: dict[str, list[Path]] = {}
-    for file in parts:
-        groups.setdefault(_setting(file.parent) if file.parent != place else "", []).append(file)
-
-    def read(on_damage: OnDamage) -> Iterator[Row]:
-        return heapq.merge(
-            *(_prefixed(files, setting, on_damage) for setting, files in groups.items()),
-            key=lambda row: row.values["step"],
-        )
-
-    return read
+_Parts = list[tuple[Path, str]]
+"""Event files of a run, each with the data of which its folder holds the numbers."""
 
 
-def _prefixed(files: list[Path], setting: str, on_damage: OnDamage) -> Iterator[Row]:
+def _runs(folder: Path, files: Iterable[Path]) -> dict[Path, _Parts]:
+    """The files of each run, by its folder."""
+    of_data = _folders_of_data({file.parent: file for file in files if file.parent != folder})
+    runs: dict[Path, _Parts] = {}
     for file in files:
-        for row in _rows(file, on_damage):
-            if setting:
-                step = row.values.pop("step")
-                row.values = {"step": step} | {f"{setting}/{tag}": value for tag, value in row.values.items()}
-            yield row
+        place, data = of_data.get(file.parent, (file.parent, ""))
+        runs.setdefault(place, []).append((file, data))
+    return runs
 
 
-def _setting(folder: Path) -> str:
-    """``validation`` or ``train`` for a folder of that name."""
-    name = folder.name.casefold()
-    return "validation" if name in VALIDATION_WORDS else "train" if name in TRAINING_WORDS else ""
+def _folders_of_data(files: Mapping[Path, Path]) -> dict[Path, tuple[Path, str]]:
+    """Folders that are named after the data of which they hold the numbers → the folder of their run, and the data.
+
+    Test data are such only beside others, and names with more than the data only where they differ in that:
+    ``Loss_train``, ``Loss_val``.
+
+    Parameters
+    ----------
+    files
+        Folder → a file in it.
+    """
+    alike: dict[tuple[Path, str], dict[Path, str]] = {}
+    for folder in files:
+        rest, data = _of_data(folder.name)
+        if data:
+            alike.setdefault((folder.parent, rest), {})[folder] = data
+    found = {}
+    for (parent, rest), folders in alike.items():
+        known = {*folders.values()}
+        if len(known) > 1 and "train" in known if rest else known != {"test"}:
+            is_of_parent = rest and any(_is_of_add_scalars(files[folder]) for folder in folders)
+            place = parent if is_of_parent else parent / rest
+            found.update({folder: (place, data) for folder, data in folders.items()})
+    return found
 
 
-def _rows(file: Path, on_damage: OnDamage) -> Iterator[Row]:
-    """Scalars of neighbouring events of one step."""
+def _of_data(name: str) -> tuple[str, str]:
+    """The name of a folder without the word for its data, and these data, if it has one such word.
+
+    >>> [_of_data(name) for name in ("train", "Loss_val", "losses_test_loss", "a", "train_test")]
+    [('', 'train'), ('Loss', 'validation'), ('losses_loss', 'test'), ('a', ''), ('train_test', '')]
+    """
+    words = name.split("_")
+    known = [(word, data) for word in words for data, names in _DATA.items() if word.casefold() in names]
+    if len(known) != 1:
+        return name, ""
+    ((word, data),) = known
+    return "_".join(other for other in words if other != word), data
+
+
+def _is_of_add_scalars(file: Path) -> bool:
+    """Whether the folder of a file is named after a tag in it, as PyTorch's ``add_scalars`` does."""
+    _, _, tag, _ = next(_scalars(file, passed_over), (0, None, "/", 0.0))
+    return file.parent.name.startswith(f"{tag.replace('/', '_')}_")
+
+
+def _points(parts: _Parts, on_damage: OnDamage) -> Iterator[Point]:
+    """The scalars of a run, file after file in the order in which these were begun, which their names tell."""
+    places = count()
+    for file, data in sorted(parts, key=lambda part: part[0].name):
+        for number, event, tag, value in _scalars(file, on_damage):
+            name = f"{data}/{tag}" if data else tag
+            yield Point(name, number, next(places), event.wall_time, event.step, value)
+
+
+def _scalars(file: Path, on_damage: OnDamage) -> Iterator[tuple[int, Any, str, float]]:
+    """Number of the event, event, tag and value of each scalar but the results beside hyperparameters."""
     number = 0
-    row: Row | None = None
     try:
         for number, event in enumerate(_loader(file)(str(file)).Load(), start=1):
-            scalars = {value.tag: scalar for value in event.summary.value if (scalar := _scalar(value)) is not None}
-            if not scalars:
-                continue
-            if row is not None and row.values["step"] == event.step and not row.values.keys() & scalars.keys():
-                row.values.update(scalars)
-                continue
-            if row is not None:
-                yield row
-            row = Row(number, {"step": event.step} | scalars)
+            for value in event.summary.value:
+                scalar = None if value.tag.startswith(_RESULT) else _scalar(value)
+                if scalar is not None:
+                    yield number, event, value.tag, scalar
     except Exception as error:
         if not isinstance(error, _OF_DAMAGE) and type(error).__name__ not in ("DecodeError", "DataLossError"):
             raise
         on_damage(number + 1, f"an event is damaged ({type(error).__name__}); what follows is left out")
-    if row is not None:
-        yield row
 
 
 def _scalar(value: Any) -> float | None:

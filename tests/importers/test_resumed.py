@@ -113,3 +113,13 @@ def test_each_attempt_is_judged_by_itself_and_says_so(tmp_path: Path) -> None:
     assert note.startswith(
         "step 200 (loss 1.8 after 1.601) comes after step 399: a resumed run, or another one, is judged"
     )
+
+
+@pytest.mark.parametrize("after", [[], trained(*range(50, 80))])
+def test_an_evaluation_behind_the_training_begins_no_run(after: list[dict[str, float]], tmp_path: Path) -> None:
+    rows = [*trained(*range(50)), {"step": 0, "val_loss": 2.1}, *after]
+    assert steps_of(tmp_path, rows) == [[*range(50 + len(after))]]
+
+
+def test_an_evaluation_before_the_training_begins_the_next_run(tmp_path: Path) -> None:
+    assert steps_of(tmp_path, [{"step": 0, "val_loss": 2.1}, *trained(*range(1, 50))] * 2) == [[*range(50)]] * 2
