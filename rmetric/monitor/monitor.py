@@ -229,7 +229,8 @@ class TrainingMonitor:
             self._hangs = made(make.hang_watch(hang, self._recorder))
             self._last_words = made(LastWords(self._end_with_lost_worker) if several and first else None)
             self._order = made(make.call_order(self._measurer))
-            self._policies = make.policies(policies, self._measurer, self._recorder)
+            self._votes = make.votes(self._measurer)
+            self._policies = make.policies(policies, self._measurer, self._recorder, self._votes)
         # Where there are peers, what waits asks them, and they may be gone.
         self._at_exit = None if several else AtExit(self.detach)
 
@@ -278,7 +279,7 @@ class TrainingMonitor:
     def _agreed(self, proceed: bool) -> bool:
         """Whether all processes say yes: each takes part, whatever has become of its monitor."""
         try:
-            return self._processes.all_agree(proceed, self._measurer.parameters.device)
+            return self._votes.all_agree(proceed)
         except RuntimeError:  # a peer has died: training learns of it at its next collective
             return True
 
