@@ -59,7 +59,7 @@ class PartsFor:
         )  # fmt: skip
         own = readable(config or {})
         start = {**known, **own} if isinstance(config, LogConfig) else with_entries(known, own)
-        every_sink = sinks_of(self.log, announce, sinks)
+        every_sink = sinks_of(self.log, announce, sinks, self.processes.first)
         return Recorder(
             Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),
             start,
