@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ examples:
 
 PATH need not be there yet, and may be rotated or cut. What its logs hold when the watch begins is printed, not sent.
 The command of --exec finds RMETRIC_TEXT, RMETRIC_RUN, RMETRIC_STEP, RMETRIC_NAME, RMETRIC_SEVERITY, RMETRIC_LOG and
-RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary.
+RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary,
+and then waits some seconds for messages that are under way; a second one does not wait.
 Exit status: 0 nothing found, 1 findings.
 """
 
@@ -71,7 +73,7 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Watch until Ctrl-C or a signal to end, then sum up."""
     from rmetric.watch import Watcher
-    from rmetric.watch.notify import Gate
+    from rmetric.watch.notify import Gate, close_all
 
     outboxes = _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
@@ -93,9 +95,10 @@ def run(args: argparse.Namespace) -> int:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
         watcher.watch()
     except KeyboardInterrupt:
-        for outbox in outboxes:
-            outbox.close()
-    print(_summary(watcher, gate, outboxes))
+        print(_summary(watcher), flush=True)
+        with suppress(KeyboardInterrupt):  # a second one waits no more
+            close_all(outboxes)
+    print(_deliveries(gate, outboxes), end="")
     return FOUND if any(run.diagnosis.findings for run in watcher.runs) else 0
 
 
@@ -112,13 +115,18 @@ def _complain(text: str) -> None:
     print(f"warning: {text}", file=sys.stderr, flush=True)
 
 
-def _summary(watcher: Watcher, gate: Gate, outboxes: list[Outbox]) -> str:
+def _summary(watcher: Watcher) -> str:
     lines = ["", *(run.diagnosis.in_brief for run in watcher.runs)]
     if not watcher.runs:
         lines += [f"no records were seen{''.join(f'; {problem}' for problem in watcher.problems[:3])}"]
+    return "\n".join(lines)
+
+
+def _deliveries(gate: Gate, outboxes: list[Outbox]) -> str:
+    lines = []
     for outbox in outboxes:
         lost = f", {outbox.given_up} not" if outbox.given_up else ""
         lines.append(f"{outbox.channel.name}: {outbox.delivered} delivered{lost}")
     if gate.withheld:
         lines.append(f"{gate.withheld} more of the same were not sent (--cooldown)")
-    return "\n".join(lines)
+    return "".join(f"{line}\n" for line in lines)

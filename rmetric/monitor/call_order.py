@@ -35,6 +35,10 @@ ANNOUNCED_TOO_OFTEN = (
     f"monitor.planned(...) announces changes less than {APART} records apart: what is usual is not known in between, "
     "and losses, gradients and updates are not judged; announce what comes seldom"
 )
+EMPTY_STATE = (
+    "monitor.load_state_dict(state) is given an empty state, as an error leaves it: nothing is known of the steps "
+    "before, and a new log begins"
+)
 WORDS = {
     "early": "monitor.step(loss) is called before loss.backward() and sees no gradients; call it after backward and "
     "before optimizer.step()",

@@ -40,11 +40,13 @@ class GradientNorms:
     ----------
     parameters
         Those that are watched.
+    guard
+        Asked whether every process takes part where gradients are sharded.
     """
 
-    def __init__(self, parameters: ModelParameters) -> None:
+    def __init__(self, parameters: ModelParameters, guard: CollectiveGuard | None = None) -> None:
         self._parameters = parameters
-        self._shards = _Shards(parameters.tensors)
+        self._shards = _Shards(parameters.tensors, CollectiveGuard() if guard is None else guard)
 
     def measure(self) -> tuple[list[int], Tensor | None]:
         """Return the numbers of the parameters that have a gradient, and the norms, shape (gradients,).
@@ -68,15 +70,14 @@ class _Shards:
     no other: along those a gradient is the same in every process, as one that is no ``DTensor`` is in all.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], guard: CollectiveGuard) -> None:
         meshes = [item.device_mesh for item in parameters if hasattr(item, "device_mesh")]
         groups = [mesh.get_group(dim) for mesh in meshes for dim in range(mesh.ndim)]
-        self._guards = {group.group_name: CollectiveGuard(group) for group in dict.fromkeys(groups)}
-        self._agreed: dict[str, bool] = {}
+        self._groups, self._guard = {group.group_name for group in groups}, guard
 
     def whole(self, gradients: Sequence[Tensor]) -> Tensor | None:
         """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
-        if not self._guards:
+        if not self._groups:
             return gathered(norms_of([*gradients]))
         groups: dict[dist.ProcessGroup, list[int]] = {}
         for index, gradient in enumerate(gradients):
@@ -94,10 +95,7 @@ class _Shards:
         return squares.sqrt()
 
     def _is_agreed(self, group: dist.ProcessGroup) -> bool:
-        name = group.group_name
-        if name not in self._agreed:
-            self._agreed[name] = name in self._guards and self._guards[name].all_ready()
-        return self._agreed[name]
+        return group.group_name in self._groups and self._guard.all_ready(group, "gradient norms are off")
 
 
 def _groups_of(gradient: Any) -> list[tuple[dist.ProcessGroup, bool]]:

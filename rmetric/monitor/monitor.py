@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from os import PathLike
 from statistics import fmean
 from types import TracebackType
@@ -31,7 +31,7 @@ from rmetric.monitor.arguments import (
     unwrapped,
     usable_loss,
 )
-from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, WORDS
+from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import AtExit, Failure, close_all, closed_on_error, ended, failed
 from rmetric.monitor.guard import never_raises
@@ -207,6 +207,7 @@ class TrainingMonitor:
         self._unrecorded: Tensor | float | None = None  # loss of the latest step, if it has no record
         self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
         self._pending: PendingStep | None = None
+        self._at_end: dict[str, Any] = {}  # state before the end
         self._started = self._resumed = self._closed = False
 
         several, first = self._processes.count > 1, self._processes.first
@@ -229,7 +230,8 @@ class TrainingMonitor:
             self._hangs = made(make.hang_watch(hang, self._recorder))
             self._last_words = made(LastWords(self._end_with_lost_worker) if several and first else None)
             self._order = made(make.call_order(self._measurer))
-            self._policies = make.policies(policies, self._measurer, self._recorder)
+            self._votes = make.votes(self._measurer)
+            self._policies = make.policies(policies, self._measurer, self._recorder, self._votes)
         # Where there are peers, what waits asks them, and they may be gone.
         self._at_exit = None if several else AtExit(self.detach)
 
@@ -278,7 +280,7 @@ class TrainingMonitor:
     def _agreed(self, proceed: bool) -> bool:
         """Whether all processes say yes: each takes part, whatever has become of its monitor."""
         try:
-            return self._processes.all_agree(proceed, self._measurer.parameters.device)
+            return self._votes.all_agree(proceed)
         except RuntimeError:  # a peer has died: training learns of it at its next collective
             return True
 
@@ -418,7 +420,7 @@ class TrainingMonitor:
         end; else success. A run that is left through an exception has no such line: it is incomplete. The monitor
         goes on to refer to the model; to free its memory, let go of both.
         """
-        self._process_pending()
+        self._settle()
         self._closed = True
         self._end(failure)
 
@@ -428,6 +430,13 @@ class TrainingMonitor:
             self._start()
         self._judge_rest()
         self._leave(ended(self.step_number, failure, self._pipeline.non_finite_since))
+
+    def _settle(self) -> None:
+        """Look at the pending step, and keep the state for a training that goes on later."""
+        self._process_pending()
+        if self.enabled:
+            with suppress(Exception):  # nobody has asked for it yet
+                self._at_end = self._present_state()
 
     @never_raises(None)
     def _judge_rest(self) -> None:
@@ -466,7 +475,7 @@ class TrainingMonitor:
 
     def detach(self) -> None:
         """Stop watching and remove every hook; the log is left without an end, which the caller writes."""
-        self._process_pending()
+        self._settle()
         self._judge_rest()
         self._leave(None)
 
@@ -477,7 +486,7 @@ class TrainingMonitor:
     @never_raises(None)
     def _end_with_lost_worker(self, error: BaseException) -> None:
         """Record the death of a peer: the event counts for λ in one more record, and the run has failed."""
-        self._process_pending()
+        self._settle()
         worker = WorkerLost.worker_of(error, self._processes)
         details = f"{type(error).__name__} in the step after {self.step_number}"
         self.hardware_event("worker", kind="fatal", worker=worker, details=details)
@@ -587,14 +596,18 @@ class TrainingMonitor:
     def state_dict(self) -> dict[str, Any]:
         """State that all later scores depend on: plain values and tensors. Looks at the pending step first.
 
-        Empty if the monitor does not watch any longer, or if a detector's state cannot be told in plain values.
+        After :meth:`close`, that of the last step, from which a later training goes on, in the same log. Empty if an
+        error has stopped the monitor, or if a detector's state cannot be told in plain values.
         """
-        return dict(self._state())
+        return dict(self._state() if self.enabled else self._at_end)
 
     @never_raises({})
     def _state(self) -> dict[str, Any]:
         self._process_pending()
         self._clock.leave_out()  # a checkpoint is no part of a step's time
+        return self._present_state()
+
+    def _present_state(self) -> dict[str, Any]:
         return {
             "step": self.step_number,
             "record_every": self._interval.steps,
@@ -614,7 +627,8 @@ class TrainingMonitor:
         """Go on from a checkpoint; before the first :meth:`step`. The log goes on where the checkpoint was taken.
 
         The detectors and their settings must be those of the run that is resumed; otherwise the monitor says so and
-        disables itself. An empty state is that of a new run. After the first step a state is passed by, with a warning.
+        disables itself. With an empty state a new run begins, and after the first step a state is passed by: both with
+        a warning.
 
         Raises
         ------
@@ -626,6 +640,8 @@ class TrainingMonitor:
             self._order.tell("resumed late")
         elif state:
             self._load(state)
+        else:
+            self._order.tell(EMPTY_STATE)
 
     @never_raises(None)
     def _load(self, state: Mapping[str, Any]) -> None:

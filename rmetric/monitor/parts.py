@@ -28,6 +28,7 @@ from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.step_measurer import StepMeasurer
+from rmetric.monitor.votes import Votes
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -58,7 +59,7 @@ class PartsFor:
         )  # fmt: skip
         own = readable(config or {})
         start = {**known, **own} if isinstance(config, LogConfig) else with_entries(known, own)
-        every_sink = sinks_of(self.log, announce, sinks)
+        every_sink = sinks_of(self.log, announce, sinks, self.processes.first)
         return Recorder(
             Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),
             start,
@@ -127,10 +128,16 @@ class PartsFor:
             order.close()
         return order
 
-    def policies(self, asked: Sequence[Policy], measurer: StepMeasurer, recorder: Recorder) -> PolicyRunner | None:
+    def votes(self, measurer: StepMeasurer) -> Votes:
+        """Asks all processes what each of them is to do."""
+        return Votes(self.processes, self.model, measurer.parameters.device, measurer.guard)
+
+    def policies(
+        self, asked: Sequence[Policy], measurer: StepMeasurer, recorder: Recorder, votes: Votes
+    ) -> PolicyRunner | None:
         """Repairs steps, if a policy is asked for."""
         return PolicyRunner(
             asked, model=self.model, parameters=measurer.parameters, optimizer=self.optimizer, scaler=self.scaler,
             measure=measurer.computation, note=recorder.note, vocabulary=self.vocabulary,
-            processes=self.processes.count,
+            votes=votes,
         ) if asked else None  # fmt: skip

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-import torch
 import torch.distributed as dist
 
 
@@ -33,11 +32,3 @@ class Processes:
     def other(self) -> int | None:
         """Rank of the other process if there are two."""
         return 1 - self.rank if self.count == 2 else None
-
-    def all_agree(self, proceed: bool, device: torch.device) -> bool:
-        """Return whether all processes say yes. One collective, in every process; waits for it."""
-        if self.count == 1:
-            return proceed
-        vote = torch.tensor(float(proceed), device=device)
-        dist.all_reduce(vote, dist.ReduceOp.MIN)
-        return bool(vote.item())

@@ -55,15 +55,18 @@ def run_name(log: str | PathLike[str] | None, model: nn.Module) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
-def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[Sink]) -> list[Sink]:
+def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
     """Destinations of a run's events: its log, what people are told, and others.
 
     Raises
     ------
     UserError
-        For a log that cannot be where it should.
+        For a log that cannot be where it should, or cannot be written in a process that ``writes``: the others may be
+        on machines that have no such folder.
     """
     log_sink = JsonlSink(log) if log is not None else None
+    if log_sink is not None and writes:
+        log_sink.check_writable()
     announcers = [Announcer(log_sink)] if announce else []
     return [*announcers, *([log_sink] if log_sink is not None else []), *others]
 

@@ -15,6 +15,7 @@ from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.batch_shapes import BatchShapes
 from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_source
+from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.hardware import HardwareReport
@@ -138,7 +139,9 @@ class StepMeasurer:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
         self.parameters = ModelParameters(model, parameters)
         """Parameters that are trained."""
-        self.gradients = GradientNorms(self.parameters)
+        self.guard = CollectiveGuard()
+        """Asked before a collective whether every process takes part."""
+        self.gradients = GradientNorms(self.parameters, self.guard)
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
@@ -148,7 +151,7 @@ class StepMeasurer:
             self._targets, self._statistics = made(TargetProbe(model)), StatisticsProbe(model, self.parameters)
             self._attention = made(AttentionLogits(model) if attention_logits else None)
             own_times = phases.gradients_ready if phases else tuple
-            self.dispersion = dispersion_source(model, own_times, self.parameters.may_be)
+            self.dispersion = dispersion_source(model, own_times, self.parameters.may_be, self.guard)
         """Source of the parts' gradient norms; ``None``: there is none."""
         self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)

@@ -129,12 +129,18 @@ def _with_power_sgd(model: DistributedDataParallel) -> None:
     model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
 
 
-def _only_in_the_first_process(rank: int) -> dict[str, Any]:
-    collectives.PATIENCE_S = 0.5
+def _messages() -> list[str]:
+    """What is told from now on."""
     messages: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logging.getLogger("rmetric").addHandler(handler)
+    return messages
+
+
+def _only_in_the_first_process(rank: int) -> dict[str, Any]:
+    collectives.PATIENCE_S = 0.5
+    messages = _messages()
     model = _wrapped()
     spread = dispersion_source(model) if rank == 0 else None
     found = {"steps": _train(model, rank, spread=spread), "hooks": len(model._forward_pre_hooks), "messages": messages}
@@ -285,6 +291,32 @@ def _left_by_one(folder: Path, rank: int, how: str) -> dict[str, Any]:
         optimizers[1].zero_grad()
     same = all(torch.equal(a, b) for a, b in zip(model.parameters(), alone.parameters(), strict=True))
     return {"losses": losses, "same": same, "enabled": monitor.enabled}
+
+
+def _without_votes(rank: int, only_first: bool) -> dict[str, Any]:
+    """A monitor that blocks and repairs in the first process alone, or with fewer batches in the second process."""
+    model, messages = _wrapped(), _messages()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    watched = rank == 0 or not only_first
+    options: dict[str, Any] = {"sync": True, "policy": SkipUpdate(), "hardware": False, "announce": False}
+    monitor = TrainingMonitor(model, optimizer, **options) if watched else None
+    proceeded = []
+    with nullcontext() if only_first else model.join():
+        for step in range(STEPS + 2 * (rank == 0 and not only_first)):
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            proceeded.append(monitor.step(loss) if monitor else True)
+            optimizer.step()
+            optimizer.zero_grad()
+    if monitor:
+        monitor.close()
+    return {"proceeded": proceeded, "messages": [text for text in messages if "nothing is repaired" in text]}
+
+
+def without_votes(folder: Path, rank: int) -> dict[str, Any]:
+    """Trainings in which not every process can take part in a vote."""
+    collectives.PATIENCE_S = 0.5
+    return {"uneven": _without_votes(rank, False), "only_first": _without_votes(rank, True)}
 
 
 def healthy(folder: Path, rank: int) -> dict[str, Any]:
@@ -447,4 +479,11 @@ def killed_in_two_lines(folder: Path, rank: int) -> None:
 
 
 if __name__ == "__main__":
-    main({"healthy": healthy, "killed": killed, "killed_in_two_lines": killed_in_two_lines})
+    main(
+        {
+            "healthy": healthy,
+            "without_votes": without_votes,
+            "killed": killed,
+            "killed_in_two_lines": killed_in_two_lines,
+        }
+    )

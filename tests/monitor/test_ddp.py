@@ -107,6 +107,18 @@ def test_a_monitor_in_one_process_only_is_noticed_and_hooks_nothing(healthy: lis
     assert ["create TrainingMonitor in all of them" in message for message in found[0]["messages"]] == [True]
 
 
+def test_training_goes_on_where_not_every_process_can_vote_on_a_step(tmp_path: Path) -> None:
+    ended = run_processes(SCENARIOS, "without_votes", tmp_path)
+    assert [process.code for process in ended] == [0, 0], "\n".join(process.errors for process in ended)
+    for case, steps in (("only_first", [4, 4]), ("uneven", [6, 4])):
+        found = [process.found[case] for process in ended]
+        assert [process["proceeded"] for process in found] == [[True] * count for count in steps]
+        assert [len(process["messages"]) for process in found] == [1, 0]  # the first one says it, once
+    reasons = {case: ended[0].found[case]["messages"][0] for case in ("only_first", "uneven")}
+    assert "not every process has a monitor" in reasons["only_first"]
+    assert "(join)" in reasons["uneven"]
+
+
 def test_a_process_that_gives_up_leaves_the_others_measuring(healthy: list[dict[str, Any]]) -> None:
     mine, other = (found["given_up_by_one"]["steps"] for found in healthy)
     for one, two in zip(mine, other, strict=True):

@@ -9,6 +9,7 @@ import math
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -422,6 +423,35 @@ def test_a_run_that_is_resumed_with_other_sinks_cuts_no_neighbours_log(tmp_path:
         train(run, 1)
     assert log.read_bytes() == before
     assert read(tmp_path / "run-2.jsonl").last_step == 2
+
+
+@pytest.mark.parametrize("leave", [TrainingMonitor.close, TrainingMonitor.detach])
+def test_a_state_told_after_the_end_is_that_of_the_last_step(
+    leave: Callable[[TrainingMonitor], None], tmp_path: Path
+) -> None:
+    log, run = tmp_path / "run.jsonl", make_live_run(rows=1, length=4)
+    first = watched(run, log=log)
+    train(run, 2)
+    before = first.state_dict()
+    first.validation(2.5)
+    leave(first)
+    state = first.state_dict()
+    assert state["validation"] == [(2, 2.5)]  # those are judged at the end, and belong to the next record
+    assert state["history"]["detectors"] == before["history"]["detectors"]
+    with watched(run, log=log) as resumed:
+        resumed.load_state_dict(state)
+        train(run, 2)
+    assert read(log).observations.step.tolist() == [1, 2, 3, 4]
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+def test_an_empty_state_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    run = make_live_run(rows=1, length=4)
+    with watched(run) as monitor:
+        monitor.load_state_dict({})
+        train(run, 1)
+    [message] = caplog.messages
+    assert "an empty state" in message
 
 
 def test_another_detectors_state_ends_the_monitor_and_not_the_training(caplog: pytest.LogCaptureFixture) -> None:

@@ -87,8 +87,6 @@ def test_a_setting_that_changes_as_announced_is_in_the_log_and_alerts_nobody(tmp
 
 
 def test_a_change_that_is_announced_before_a_checkpoint_counts_after_it() -> None:
-    monitor = trained(nothing, steps=20)
-    assert monitor.state_dict() == {}
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
 

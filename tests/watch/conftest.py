@@ -63,11 +63,19 @@ class Watch:
         eventually(lambda: self.output.count(text) >= times or not self._process.is_alive(), repr(text))
         assert self.output.count(text) >= times, self.output
 
-    def end(self, by: int = signal.SIGINT) -> int:
-        """Ctrl-C or another signal, then everything that it printed is in :attr:`output`; the exit status."""
+    def interrupt(self, by: int = signal.SIGINT) -> None:
+        """Ctrl-C or another signal."""
         if self._process.is_alive():
             assert self._process.pid is not None
             os.kill(self._process.pid, by)
+
+    def end(self, by: int = signal.SIGINT) -> int:
+        """Ctrl-C or another signal, then :meth:`ended`."""
+        self.interrupt(by)
+        return self.ended()
+
+    def ended(self) -> int:
+        """Exit status; everything that it printed is in :attr:`output`."""
         self._process.join(PATIENCE_S)
         self._reader.join()
         assert self._process.exitcode is not None

@@ -12,7 +12,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.watch import News
-from rmetric.watch.notify import Command, Gate, Outbox, Webhook
+from rmetric.watch.notify import Command, Gate, Outbox, Webhook, close_all
 from rmetric.watch.notify.outbox import Message, RefusedError, TryAgainError
 from rmetric.watch.watched_run import Silence
 from tests.watch.conftest import Server, Watch, append, eventually, losses
@@ -87,6 +87,34 @@ def test_a_hanging_server_never_holds_up_the_watch(watch: Begin, serve: Serve, t
     assert SECRET not in watched.output
 
 
+@pytest.mark.slow
+def test_the_summary_comes_before_the_wait_for_what_is_under_way(watch: Begin, tmp_path: Path) -> None:
+    begun, released, log = tmp_path / "begun", tmp_path / "released", tmp_path / "run.jsonl"
+    tell = script(tmp_path, f'touch "{begun}"; while [ ! -e "{released}" ]; do sleep 0.05; done; exit 3')
+    log.write_text(losses(0, 100))
+    watched = watch(str(log), "--exec", str(tell))
+    append(log, losses(100, 110, "NaN"))
+    eventually(begun.exists, "the message to be under way")
+    watched.interrupt()
+    watched.wait_for("110 records")
+    released.touch()
+    assert watched.ended() == 1
+    assert "not delivered (exit status 3)" in watched.output  # the command was still waited for
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_waits_for_nothing_and_loses_no_summary(watch: Begin, serve: Serve, tmp_path: Path) -> None:
+    server, log = serve(0), tmp_path / "run.jsonl"
+    log.write_text(losses(0, 100))
+    watched = watch(str(log), "--webhook", server.address)
+    append(log, losses(100, 110, "NaN"))
+    eventually(lambda: server.bodies, "the message to be under way")
+    watched.interrupt()
+    watched.wait_for("110 records")
+    assert watched.end() == 1
+    assert "0 delivered, 1 not" in watched.output
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -121,7 +149,7 @@ def deliver_all(channel: Any, messages: int = 1, **options: Any) -> tuple[Outbox
     for number in range(messages):
         outbox.put(news(step=number).to_dict())
     eventually(lambda: outbox.delivered + outbox.given_up >= messages, "all messages")
-    outbox.close()
+    close_all([outbox])
     return outbox, complaints
 
 
@@ -166,9 +194,30 @@ def test_the_queue_is_bounded_and_the_oldest_are_given_up(serve: Serve) -> None:
     eventually(lambda: server.bodies, "the first one to be under way")
     for step in range(10):
         outbox.put(news(step=step).to_dict())
-    outbox.close(grace_s=0.0)
+    close_all([outbox], grace_s=0.0)
     assert (outbox.delivered, outbox.given_up) == (0, 11)
     assert complaints == ["webhook at 127.0.0.1: too many messages wait; the oldest are given up"]
+
+
+def test_the_end_is_told_to_all_before_any_is_waited_for() -> None:
+    class Last:
+        name = "last"
+
+        def deliver(self, message: Message) -> None:
+            pass
+
+    class First(Last):
+        def deliver(self, message: Message) -> None:
+            last._thread.join()
+            was_left.append(first._closing.is_set())
+
+    was_left: list[bool] = []
+
+    last = Outbox(Last(), lambda _: None)
+    first = Outbox(First(), lambda _: None)
+    first.put(news().to_dict())
+    close_all([first, last])
+    assert was_left == [False]
 
 
 def test_each_message_counts_once_when_the_end_interrupts_a_wait() -> None:
@@ -185,7 +234,7 @@ def test_each_message_counts_once_when_the_end_interrupts_a_wait() -> None:
     outbox.put(news(step=1).to_dict())
     eventually(lambda: channel.attempts, "the first attempt")
     outbox.put(news(step=2).to_dict())
-    outbox.close(grace_s=0.0)
+    close_all([outbox], grace_s=0.0)
     outbox._thread.join(5.0)
     assert (outbox.delivered, outbox.given_up, channel.attempts) == (0, 2, 2)
 

@@ -68,8 +68,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._validation_key, self._options = validation_key, options
         self._state: dict[str, Any] = {}
         """State of the checkpoint that is resumed, until the training starts."""
-        self._left: dict[str, Any] = {}
-        """State of the training that has ended: checkpoints are written after that, too."""
         self._losses: list[Tensor] = []
         self._rewarded: Tensor | None = None
         self._told_names = False
@@ -97,7 +95,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             options = {**own, **self._options, "sinks": sinks, "policy": policies or None}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
-            state, self._state, self._left = self._state, {}, {}
+            state, self._state = self._state, {}
             if state:
                 self.monitor.load_state_dict(state)
             elif trainer.global_step:
@@ -184,22 +182,17 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """End the log."""
         if self.monitor is not None:
-            self._left = self.state_dict()
             self.monitor.close()
             self._report(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the log incomplete, or end it with a lost worker."""
         if self.monitor is not None:
-            self._left = self.state_dict()
             self.monitor.__exit__(type(exception), exception, exception.__traceback__)
 
     def state_dict(self) -> dict[str, Any]:
-        """State for Lightning's checkpoint."""
-        if self.monitor is not None and self.monitor.enabled:
-            with log_errors("saving the monitor's state"):
-                return self.monitor.state_dict()
-        return self._left
+        """State for Lightning's checkpoint, also for one that is written after the end of the training."""
+        return {} if self.monitor is None else self.monitor.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the state in Lightning's checkpoint until the training starts."""

@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from rmetric.monitor.dispersion.collectives import OwnTimes
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, OwnTimes
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.dispersion.micro_batches import MicroBatchDispersion
 
@@ -65,7 +65,10 @@ class DispersionSource(Protocol):
 
 
 def dispersion_source(
-    model: nn.Module, own_times: OwnTimes = tuple, chosen: Callable[[Tensor], bool] = lambda _: True
+    model: nn.Module,
+    own_times: OwnTimes = tuple,
+    chosen: Callable[[Tensor], bool] = lambda _: True,
+    guard: CollectiveGuard | None = None,
 ) -> DispersionSource | None:
     """The source that a model offers; without one, σ² is taken over a window of steps.
 
@@ -74,7 +77,7 @@ def dispersion_source(
     - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
 
     ``own_times`` returns this process's own times, which the workers exchange with their norms; ``chosen`` says of a
-    parameter whether it counts in micro-batches.
+    parameter whether it counts in micro-batches; ``guard`` is asked whether every process takes part.
 
     Make it, and call ``collect``, at the same place in every process. Raises :class:`rmetric.errors.UserError` for a
     distributed model that cannot be watched.
@@ -82,12 +85,13 @@ def dispersion_source(
     model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
     if not dist.is_available():
         return MicroBatchDispersion(model, chosen)
+    guard = CollectiveGuard() if guard is None else guard
     from torch.nn.parallel import DistributedDataParallel
 
     from rmetric.monitor.dispersion.workers import WorkerDispersion
 
     if isinstance(model, DistributedDataParallel):
-        workers = WorkerDispersion(model, own_times)
+        workers = WorkerDispersion(model, own_times, guard)
         return workers if model.process_group.size() > 1 else MicroBatchDispersion(model, chosen)
     # Otherwise nobody can have made a sharded model, and importing them takes seconds.
     if {"torch.distributed.fsdp", "torch.distributed.tensor"} & sys.modules.keys():
@@ -98,7 +102,7 @@ def dispersion_source(
 
         modules = list(model.modules())
         if any(isinstance(module, FSDPModule) for module in modules):
-            return ShardedDispersion(model, own_times)
+            return ShardedDispersion(model, own_times, guard)
         parts = [*modules, *model.parameters()]
         if any(isinstance(part, FullyShardedDataParallel | DTensor) for part in parts):
             return None

@@ -27,6 +27,8 @@ SHARE = 1.0 / 3.0
 OwnTimes = Callable[[], Sequence[float]]
 SERIAL = itertools.count()
 """Number of the next guard; the same in every process that makes the same ones."""
+SPREAD = "σ² over workers is off"
+"""What is to be said where not every process takes part in it."""
 
 
 class CollectiveGuard:
@@ -34,39 +36,54 @@ class CollectiveGuard:
 
     A collective that one process leaves out hangs all the others, and a monitor that only the first process has is an
     easy mistake. So they decide through the key-value store of the process group, which no device waits for: the last
-    one to come says yes, one that has waited too long says no, and the first answer holds.
+    one to come says yes, one that has waited too long says no, and the first answer holds. A process that has got a no
+    says no to whatever is asked later, and waits no more.
 
-    Parameters
-    ----------
-    group
-        The processes.
+    A monitor has one for all its collectives.
     """
 
-    def __init__(self, group: dist.ProcessGroup) -> None:
-        self._group, self._size = group, group.size()
-        self._key = f"rmetric/spread/{group.group_name}/{next(SERIAL)}"
+    def __init__(self) -> None:
+        self._serial = next(SERIAL)
+        self._answers: dict[tuple[str, str], bool] = {}
 
-    def all_ready(self) -> bool:
-        """Report that this process is ready; return whether all are. Waits for :func:`patience_s` at most."""
+    def all_ready(self, group: dist.ProcessGroup, off: str = SPREAD) -> bool:
+        """Report that this process is ready; return whether all are. Waits for :func:`patience_s` at most, once.
+
+        Parameters
+        ----------
+        group
+            The processes.
+        off
+            What is said if one of them is not; one answer is found for each such sentence.
+        """
+        asked = group.group_name, off
+        if asked not in self._answers:
+            self._answers[asked] = self._ask(group, "/".join(("rmetric", *asked, str(self._serial))))
+            if not self._answers[asked]:
+                LOGGER.warning(
+                    "%s: not every process has a monitor and calls its step; "
+                    "create TrainingMonitor in all of them (only the first one writes the log)", off,
+                )  # fmt: skip
+        return self._answers[asked]
+
+    def _ask(self, group: dist.ProcessGroup, key: str) -> bool:
         store = dist.distributed_c10d._get_default_store()
         try:
-            if store.add(f"{self._key}/ready", 1) == self._size:
-                return self._decide(store, "yes")
+            if not all(self._answers.values()):
+                return _decided(store, key, "no")
+            if store.add(f"{key}/ready", 1) == group.size():
+                return _decided(store, key, "yes")
             with suppress(RuntimeError):  # time is up
-                store.wait([f"{self._key}/all"], timedelta(seconds=patience_s(self._group)))
-            return self._decide(store, "no")
+                store.wait([f"{key}/all"], timedelta(seconds=patience_s(group)))
+            return _decided(store, key, "no")
         except RuntimeError:  # the store has gone with the process that kept it
             return False
 
-    def _decide(self, store: Store, answer: str) -> bool:
-        """Return whether the answer that holds is yes: this one holds unless there is one already."""
-        agreed: bool = store.compare_set(f"{self._key}/all", "", answer) == b"yes"
-        if not agreed:
-            LOGGER.warning(
-                "σ² over workers is off: not every process has a monitor and calls its step; "
-                "create TrainingMonitor in all of them (only the first one writes the log)"
-            )
-        return agreed
+
+def _decided(store: Store, key: str, answer: str) -> bool:
+    """Whether the answer that holds is yes: this one holds unless there is one already."""
+    agreed: bool = store.compare_set(f"{key}/all", "", answer) == b"yes"
+    return agreed
 
 
 def patience_s(group: dist.ProcessGroup) -> float:

@@ -21,12 +21,14 @@ class WorkerExchange:
         The workers.
     make_gather
         Makes a gather that receives every gradient from then on. Called once, unless this is closed before.
+    guard
+        Asked whether every process takes part.
     """
 
     name: ClassVar[str] = "workers"
 
-    def __init__(self, group: dist.ProcessGroup, make_gather: Callable[[], NormGather]) -> None:
-        self._guard = CollectiveGuard(group)
+    def __init__(self, group: dist.ProcessGroup, make_gather: Callable[[], NormGather], guard: CollectiveGuard) -> None:
+        self._group, self._guard = group, guard
         self._make_gather: Callable[[], NormGather] | None = make_gather
         self._gather: NormGather | None = None
         self._losses: LossExchange | None = None
@@ -44,7 +46,7 @@ class WorkerExchange:
 
     def start_measuring(self) -> None:
         self._settled = True
-        if self._make_gather is not None and self._guard.all_ready():
+        if self._make_gather is not None and self._guard.all_ready(self._group):
             self._gather = self._make_gather()
             self._losses = self._gather.losses
 

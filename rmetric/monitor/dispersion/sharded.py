@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
 from rmetric.monitor.dispersion.exchange import WorkerExchange
 from rmetric.monitor.loop_probes import PassHook
 
@@ -33,12 +33,14 @@ class ShardedDispersion(WorkerExchange):
         Raises :class:`UserError` if it cannot be watched: an older torch, gradients that are reduced as float16.
     own_times
         As for :class:`NormGather`.
+    guard
+        As for :class:`WorkerExchange`.
     """
 
-    def __init__(self, model: nn.Module, own_times: OwnTimes) -> None:
+    def __init__(self, model: nn.Module, own_times: OwnTimes, guard: CollectiveGuard) -> None:
         groups = _groups(model)
         workers: dist.ProcessGroup = groups[0][1]._reduce_scatter_process_group
-        super().__init__(workers, lambda: _wrapped(model, groups, _GroupGather(workers, own_times)))
+        super().__init__(workers, lambda: _wrapped(model, groups, _GroupGather(workers, own_times)), guard)
 
 
 class _GroupGather(NormGather):

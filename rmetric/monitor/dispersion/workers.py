@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import NormGather, OwnTimes
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
 from rmetric.monitor.dispersion.exchange import WorkerExchange
 from rmetric.monitor.dispersion.mean_loss import group_beside
 from rmetric.monitor.loop_probes import PassHook
@@ -37,15 +37,17 @@ class WorkerDispersion(WorkerExchange):
         Raises :class:`UserError` if its process group does not exist any more.
     own_times
         As for :class:`NormGather`.
+    guard
+        As for :class:`WorkerExchange`.
     """
 
-    def __init__(self, model: DistributedDataParallel, own_times: OwnTimes) -> None:
+    def __init__(self, model: DistributedDataParallel, own_times: OwnTimes, guard: CollectiveGuard) -> None:
         if not dist.is_initialized():
             raise UserError(
                 "the model is wrapped by DistributedDataParallel but there is no process group; "
                 "call torch.distributed.init_process_group first, or give the bare model"
             )
-        super().__init__(model.process_group, lambda: _hooked(model, own_times))
+        super().__init__(model.process_group, lambda: _hooked(model, own_times), guard)
 
 
 class Communication:

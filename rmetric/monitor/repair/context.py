@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
@@ -18,6 +17,7 @@ from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
+from rmetric.monitor.votes import Votes
 
 if TYPE_CHECKING:
     from rmetric.monitor.transfer import StepComputation
@@ -47,24 +47,7 @@ class RunContext:
     """Collects the measurements of a computation; the next one begins anew."""
     record: Callable[[RepairRecord], None]
     """Receives every intervention."""
-    processes: int
-    device: torch.device
-
-    def minimum(self, value: float) -> float:
-        """Return the smallest value of all processes. One collective, in every process."""
-        if self.processes == 1:
-            return value
-        smallest = torch.tensor(value, dtype=torch.float64, device=self.device)
-        dist.all_reduce(smallest, dist.ReduceOp.MIN)
-        return smallest.item()
-
-    def any(self, flags: Sequence[bool]) -> list[bool]:
-        """Return for each flag whether it is set in some process. One collective, in every process."""
-        if self.processes == 1 or not flags:
-            return list(flags)
-        votes = torch.tensor([float(flag) for flag in flags], device=self.device)
-        dist.all_reduce(votes, dist.ReduceOp.MAX)
-        return [bool(vote) for vote in votes.tolist()]
+    votes: Votes
 
     def vote(
         self,
@@ -76,7 +59,7 @@ class RunContext:
         gave_up: bool = False,
     ) -> list[bool]:
         """Return, in this order, what some process says of a step. One collective, in every process."""
-        return self.any([*wanted, suspicious, certain, cannot_recompute, gave_up])
+        return self.votes.any([*wanted, suspicious, certain, cannot_recompute, gave_up])
 
 
 @dataclass(frozen=True)
@@ -192,7 +175,7 @@ class StepContext:
         self.computation = self._run.measure(loss)
         self.alarm = self.suspicion.judge(self.computation.numbers)
         votes = [*self._state_of_alarm(), self._run.start.missed]
-        self.suspicious, self.certain, missed = self._run.any(votes)
+        self.suspicious, self.certain, missed = self._run.votes.any(votes)
         self._ever_certain |= self.certain
         return not missed
 
@@ -257,7 +240,7 @@ class StepContext:
             id(parameter) in updated and (index in unequal or (old is None) != (new is None))
             for index, (parameter, (old, new)) in enumerate(zip(self._run.parameters, pairs, strict=True))
         ]
-        found = self._run.any(flags)
+        found = self._run.votes.any(flags)
         return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
     def differing_workers(self, kept: GradientSnapshot) -> tuple[int, ...]:
@@ -269,10 +252,7 @@ class StepContext:
 
     def mean_over_processes(self, values: Tensor) -> Tensor:
         """Average a tensor over all processes; every process must call it."""
-        if self._run.processes > 1:
-            dist.all_reduce(values)
-            values = values / self._run.processes
-        return values
+        return self._run.votes.mean(values)
 
     # -- recording ----------------------------------------------------------------------------------------------------
 
@@ -285,11 +265,11 @@ class StepContext:
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""
-        return self._run.any([flag])[0]
+        return self._run.votes.any([flag])[0]
 
     def minimum(self, step: int | None) -> int | None:
         """Return the earliest step of all processes, ``None`` if none has one; every process must call it."""
-        earliest = self._run.minimum(math.inf if step is None else step)
+        earliest = self._run.votes.minimum(math.inf if step is None else step)
         return None if math.isinf(earliest) else int(earliest)
 
     def report(

@@ -20,6 +20,7 @@ from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Suspicion
+from rmetric.monitor.votes import Votes
 from rmetric.records import Event
 from rmetric.state import restore, state_of
 
@@ -70,8 +71,8 @@ class PolicyRunner:
         Puts a line into the log.
     vocabulary
         Number of tokens the model tells apart; ``None``: not known.
-    processes
-        How many train together.
+    votes
+        Of the processes that train together.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class PolicyRunner:
         measure: Callable[[Tensor | float], StepComputation],
         note: Callable[[Event], None],
         vocabulary: int | None,
-        processes: int,
+        votes: Votes,
     ) -> None:
         self._policies = checked_policies(policies)
         self._last_word = RefuseUpdate()
@@ -106,8 +107,7 @@ class PolicyRunner:
             suspicion=suspicion,
             measure=measure,
             record=self._write,
-            processes=processes,
-            device=parameters.device,
+            votes=votes,
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
@@ -126,6 +126,8 @@ class PolicyRunner:
         observation: Observation | None,
     ) -> tuple[StepComputation, bool]:
         """Return the computation that the update is to be made from, and whether to make it."""
+        if not self._run.votes.are_held():  # which says why
+            self.enabled = False
         if not self.enabled:
             self.withdraw()
             self.close()
@@ -146,7 +148,7 @@ class PolicyRunner:
             if context is not None:
                 context.restore()
             # Alone in an error, a process of several must not step out of line; the others would go on.
-            proceed = self._run.processes > 1 or self._run.scaler is not None or computation.numbers.finite
+            proceed = self._run.votes.several or self._run.scaler is not None or computation.numbers.finite
             if not self._is_asked:
                 self.withdraw()
             self._give_up(f"in step {step}", error)
@@ -199,9 +201,10 @@ class PolicyRunner:
     def withdraw(self) -> None:
         """Let the others know, once, that this process repairs nothing any more; they ask it in their next step."""
         if not self._withdrawn:
-            self._withdrawn = True
             with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-                self._run.vote([False] * len(self._policies), gave_up=True)
+                if self._run.votes.are_held():
+                    self._withdrawn = True
+                    self._run.vote([False] * len(self._policies), gave_up=True)
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""

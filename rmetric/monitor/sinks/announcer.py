@@ -51,7 +51,7 @@ class Announcer(Sink):
             return
         self._open = False
         quietly = self._summary.in_order and LOGGER.isEnabledFor(logging.INFO)
-        where = f"; the log is {self._log}{_what_is_wrong(self._log)}" if self._log is not None else ""
+        where = _where(self._log) if self._log is not None else ""
         LOGGER.log(logging.INFO if quietly else logging.WARNING, "R-Metric: %s%s", self._summary.sentence, where)
 
     def state_dict(self) -> dict[str, Any]:
@@ -64,9 +64,11 @@ class Announcer(Sink):
             restore(self._summary, state)
 
 
-def _what_is_wrong(log: JsonlSink) -> str:
-    """What a reader has to know of a log that lacks lines, as part of a sentence."""
-    if not log.is_open:
-        return ", which stops before the end"
-    log.look()
-    return f", which {log.harm}" if log.harm else ""
+def _where(log: JsonlSink) -> str:
+    """Place of a log, and what a reader has to know if it lacks lines, as the end of a sentence."""
+    if not log.has_begun:
+        return "; there is no log"
+    if log.is_open:
+        log.look()
+    harm = log.harm if log.is_open else "stops before the end"
+    return f"; the log is {log}{f', which {harm}' if harm else ''}"

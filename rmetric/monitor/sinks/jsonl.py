@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ class JsonlSink(Sink):
     Raises
     ------
     UserError
-        The path is a folder, lies beneath something that is none, or has the ending of a compressed file.
+        The path is a folder or no name of a file, lies beneath something that is no folder, is a link to nothing, or
+        has the ending of a compressed file.
     """
 
     noun = "the log"
@@ -58,16 +60,46 @@ class JsonlSink(Sink):
         self._begun, self._has_own = False, True
         self.harm = ""
         """What somebody else has done to the file while it was written, such as ``was deleted``; empty: nothing."""
+        with self._refusing():
+            self._check_place()
+
+    def _check_place(self) -> None:
         if self.path.is_dir():
             raise UserError(f"{self._asked} is a folder; name a file for the log")
         if self.path.suffix.casefold() in COMPRESSED:
             raise UserError(f"the log {self} is written as plain text; name it {self.path.stem}, compress it later")
-        for parent in self._asked.parents:
-            if parent.exists() and not parent.is_dir():
-                raise UserError(f"{parent} is not a folder; the log {self} cannot be made in it")
+        for place in (self._asked, *self._asked.parents):
+            if place.is_symlink() and not place.exists():
+                raise UserError(f"{place} is a link to nothing; remove it, or choose another place for the log {self}")
+            if place != self._asked and place.exists() and not place.is_dir():
+                raise UserError(f"{place} is not a folder; the log {self} cannot be made in it")
+        with suppress(FileNotFoundError):
+            self.path.lstat()
+
+    def check_writable(self) -> None:
+        """Raise :class:`UserError` if the file cannot be made or written here; leaves nothing behind."""
+        with self._refusing():
+            if not os.access(self.path, os.W_OK):  # or not there; of a folder it tells nothing where root asks
+                tempfile.TemporaryFile(dir=next(folder for folder in self.path.parents if folder.exists())).close()
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        """Turn what the system says of the path into an error of the user."""
+        try:
+            yield
+        except UserError:
+            raise
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise UserError(f"the log {str(self)!r} cannot be written: {reason}") from None
 
     def __str__(self) -> str:
         return str(self._asked.with_name(self.path.name))
+
+    @property
+    def has_begun(self) -> bool:
+        """True from :meth:`start` on, as far as that has made the file; that of a resumed run has begun before."""
+        return self._begun
 
     @property
     def is_open(self) -> bool:

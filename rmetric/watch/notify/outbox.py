@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from tenacity import (
@@ -101,12 +102,17 @@ class Outbox:
         if self._lost == 1:
             self._complain(f"{self.channel.name}: too many messages wait; the oldest are given up")
 
-    def close(self, grace_s: float = GRACE_S) -> None:
-        """Give what is under way a few seconds, then leave it: a message that waits to be tried again is tried once."""
+    def end(self) -> None:
+        """Take no further message."""
         self._waiting.put_nowait(None)
-        self._thread.join(grace_s)
-        if self._thread.is_alive():
-            self._closing.set()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for what is under way."""
+        self._thread.join(seconds)
+
+    def leave(self) -> None:
+        """Leave what is still under way: a message that waits to be tried again is tried once."""
+        self._closing.set()  # whatever the thread says of itself: Python 3.11 takes one for ended whose join breaks off
 
     def _work(self) -> None:
         while (message := self._waiting.get()) is not None:
@@ -126,3 +132,16 @@ class Outbox:
         self._lost += 1
         if not self._closing.is_set():
             self._complain(f"{self.channel.name}: a message was not delivered ({why})")
+
+
+def close_all(outboxes: Sequence[Outbox], grace_s: float = GRACE_S) -> None:
+    """Give what is under way in any of them a few seconds, the same for all; then, or at Ctrl-C, leave it."""
+    until = time.monotonic() + grace_s
+    for outbox in outboxes:
+        outbox.end()
+    try:
+        for outbox in outboxes:
+            outbox.wait(max(0.0, until - time.monotonic()))
+    finally:
+        for outbox in outboxes:
+            outbox.leave()

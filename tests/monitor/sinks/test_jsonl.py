@@ -21,9 +21,11 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.log_reader import read_run
 from rmetric.log_writer import encode_event
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sinks
 from rmetric.monitor.sinks.jsonl import cut_back
 from tests.helpers import lines_of
+from tests.monitor.common import small_training
 from tests.test_scripts import mounted
 
 CONFIG = {"seed": 1, "experiment_id": "x"}
@@ -96,6 +98,22 @@ def test_a_path_that_cannot_be_a_log_is_refused_at_once(tmp_path: Path) -> None:
         JsonlSink(tmp_path / "file" / "deeper" / "run.jsonl")
     with pytest.raises(UserError, match=r"is written as plain text; name it run\.jsonl, compress it later"):
         JsonlSink(tmp_path / "run.jsonl.gz")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    for link in (tmp_path / "dangling", tmp_path / "loop", tmp_path / "loop" / "run.jsonl"):
+        with pytest.raises(UserError, match="is a link to nothing"):
+            JsonlSink(link)
+    for name in ("x" * 300, "a\0b"):
+        with pytest.raises(UserError, match=r"\Athe log '.*' cannot be written: .*\Z"):
+            JsonlSink(tmp_path / name)
+
+
+def test_a_log_that_cannot_be_written_is_refused_as_the_monitor_is_made(tmp_path: Path) -> None:
+    refused = pytest.raises(UserError, match="cannot be written: Read-only file system")
+    with mounted(tmp_path / "fixed", "ro") as fixed, refused:
+        TrainingMonitor(*small_training(), log=fixed / "new" / "run.jsonl", hardware=False)
+    TrainingMonitor(*small_training(), log=tmp_path / "new" / "run.jsonl", hardware=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["fixed"]  # nothing is left behind
 
 
 def test_a_relative_path_is_that_of_the_folder_in_which_the_log_was_made(
