@@ -32,7 +32,8 @@ learning makes one or two agree."""
 PLATEAU_RECORDS = 5
 """Updates whose median is a size that the run has had, and not one outlier."""
 ZEROS = 3
-"""Sizes of exactly 0 in a row that are no accident."""
+"""Sizes of exactly 0 in a row that are no accident, by 1 + those of the longest stretch before, after which it went on.
+A loss scaler leaves out a step now and then; the state DEAD has the same rule."""
 EXPLAINED_PER_NAT = 0.6
 """Rise of the log gradient norm that a nat of loss explains, at most: the bad batches of the study's fit half (half of
 their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they raised the loss."""
@@ -44,7 +45,7 @@ LEARNING = -1.0
 
 
 class Zeros:
-    """Detects a size that has become exactly 0, in a run that never had a 0 before.
+    """Detects a size that has become exactly 0, for much longer than it ever was before.
 
     Nothing arrives any more then. A learning rate that warms up begins with updates of 0, and some losses (a margin, a
     reward that all samples share) have no gradient now and then.
@@ -55,7 +56,7 @@ class Zeros:
     """
 
     def __init__(self, warm_up: int) -> None:
-        self._warm_up, self._sizes, self._zeros, self._known = warm_up, 0, 0, False
+        self._warm_up, self._sizes, self._zeros, self._longest = warm_up, 0, 0, 0
 
     @property
     def none_lately(self) -> bool:
@@ -70,11 +71,11 @@ class Zeros:
         """Whether it is so with the next size; one that is NaN is left out."""
         if size > 0.0:
             self._sizes += 1
-            self._known |= self._zeros > 0
+            self._longest = max(self._longest, self._zeros)
             self._zeros = 0
         elif size == 0.0 and self._sizes >= self._warm_up:
             self._zeros += 1
-        return self._zeros >= ZEROS and not self._known
+        return self._zeros >= ZEROS * (1 + self._longest)
 
 
 class Update:

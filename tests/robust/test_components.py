@@ -257,6 +257,13 @@ def test_zeros_of_a_warm_up_and_of_a_run_that_has_some_are_not(name: str, places
 
 
 @pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
+def test_steps_that_a_loss_scaler_left_out_do_not_hide_a_size_that_is_zero_from_then_on(name: str) -> None:
+    places = [150, 220, *range(ONSET, ONSET + 50)]
+    found = np.isposinf(statistic(name, disturbed({name.partition(".")[0]: (places, 0.0)})))  # type: ignore[dict-item]
+    assert np.flatnonzero(found)[0] == ONSET + 2 * ZEROS - 1
+
+
+@pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
 def test_with_a_loss_of_zero_everything_is_learned(name: str) -> None:
     nothing_left = disturbed({name.partition(".")[0]: (LATER, 0.0), "training_loss": (LATER, 0.0)})
     assert not np.isposinf(statistic(name, nothing_left)).any()
