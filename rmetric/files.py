@@ -67,8 +67,8 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file of known content.
 
-    It is not forced to the disk (0.5 ms a file): after a power cut, resuming a study checks every log and makes the
-    damaged ones anew.
+    It is not forced to the disk (0.5 ms a file): after a power cut, resuming a study compares every log with its
+    checksum, parses those that have none yet, and makes the damaged ones anew.
     """
     with written_aside(path, forced=False) as file:
         file.write(content)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import orjson
 
 from rmetric.records import FAILURE, TERMINAL_EVENTS
 
@@ -113,12 +114,14 @@ class JsonLines:
         return Finished(**listed)
 
     def examined(self, spec: Any, content: bytes) -> Finished | None:
-        """See :class:`LogForm`; a whole log ends with a terminal event."""
-        lines = content.splitlines()
+        """See :class:`LogForm`; a whole log has an event in every line, a terminal one in the last."""
         try:
-            config, end = json.loads(lines[0])["config"], json.loads(lines[-1])
-            if config["seed"] != spec.seed or end["event"] not in TERMINAL_EVENTS:
+            *lines, rest = content.split(b"\n")
+            events = [orjson.loads(line) for line in lines]
+            kinds = [event["event"] for event in events]
+            if rest or events[0]["config"]["seed"] != spec.seed or kinds[-1] not in TERMINAL_EVENTS:
                 return None
+            end = events[-1]
             failed = end["event"] == FAILURE
             outcome, step = ("failed", end["step"]) if failed else (end["outcome"], None)
         except (IndexError, KeyError, TypeError, ValueError):

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -23,12 +24,14 @@ from rmetric.dataset.sources import MANIFEST, find_parts
 from rmetric.detectors import DETECTORS
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
-from rmetric.files import checksum, write_atomically
+from rmetric.files import checksum, naming, written_aside
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.registry import load_plugins
 from rmetric.versions import content_checksums, foreign_code
+from studies.folder_lock import alone_in
 from studies.log_files import JSON_LINES, Entry, LogForm, Spec
 
+JOURNAL = ".manifest.journal"
 Entries = dict[str, dict[str, Any] | None]
 """File → its entry in the manifest, without the name; ``None``: it is not there yet."""
 
@@ -101,7 +104,7 @@ def run_study(
     """Run a study into a folder.
 
     A log appears under its name only when it is complete. The manifest is written when the study begins and, with a
-    checksum of every log, when it ends.
+    checksum of every log, when it ends; in between, a journal beside it has those of the logs that are finished.
 
     Parameters
     ----------
@@ -124,7 +127,7 @@ def run_study(
     ------
     UserError
         If there is a study in the folder and neither flag is given, or if it is a different one; if other logs lie
-        where a study is to be replaced.
+        where a study is to be replaced; if another process is at work in the folder.
     """
     started = time.perf_counter()
     runs = plan.specs()
@@ -132,17 +135,19 @@ def run_study(
         raise UserError("this study has no runs; give at least one repetition or control")
     specs, form = backend.form.files(runs), backend.form
     identity = _identity(plan, backend, plugins)
-    kept, others = _prepare(folder, identity, specs, form, resume=resume, overwrite=overwrite)
-    todo = [spec for spec in specs if spec.experiment_id not in kept]
-    if todo:
-        _write_manifest(folder, identity, specs, kept, others, started)  # a call that is broken off loses no checksum
-    done = sum(item.runs for item in kept.values())
-    with tqdm(total=len(runs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
-        for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
-            kept.update({item.name: item for item in made})
-            bar.update(sum(item.runs for item in made))
-    if todo or not (_read_manifest(folder) or {}).get("complete"):
-        _write_manifest(folder, identity, specs, kept, others, started)
+    with alone_in(folder):
+        kept, others = _prepare(folder, identity, specs, form, resume=resume, overwrite=overwrite)
+        todo = [spec for spec in specs if spec.experiment_id not in kept]
+        if todo:
+            _write_manifest(folder, identity, specs, kept, others, started)
+        done = sum(item.runs for item in kept.values())
+        with tqdm(total=len(runs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
+            for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
+                _note_down(folder, made)
+                kept.update({item.name: item for item in made})
+                bar.update(sum(item.runs for item in made))
+        if todo or not (_read_manifest(folder) or {}).get("complete"):
+            _write_manifest(folder, identity, specs, kept, others, started)
     finished = [kept[spec.experiment_id] for spec in specs]
     return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
 
@@ -212,7 +217,7 @@ def _prepare(
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
     for leftover in folder.glob(".run_*.part"):
         leftover.unlink(missing_ok=True)
-    listed = manifest["runs"]
+    listed = manifest["runs"] | _noted_down(folder)
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in own}
     return {item.name: item for item in found if item is not None}, others
@@ -236,7 +241,7 @@ def _clear(folder: Path, own: Collection[str]) -> None:
             f"{folder} holds logs that are none of the study in it, such as {others[0]}; "
             "choose another --out, or move them away"
         )
-    for file in (*logs, *folder.glob(".run_*.part"), folder / MANIFEST):
+    for file in (*logs, *folder.glob(".run_*.part"), folder / JOURNAL, folder / MANIFEST):
         file.unlink(missing_ok=True)
 
 
@@ -248,6 +253,23 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
     except ValueError:
         return {}
     return manifest if isinstance(manifest, dict) else {}
+
+
+def _note_down(folder: Path, made: Sequence[Entry]) -> None:
+    """Add to the journal what is finished since the manifest was written, an entry a line."""
+    with naming(folder), open(folder / JOURNAL, "ab") as file:
+        file.write(b"".join(json.dumps(asdict(item)).encode() + b"\n" for item in made))
+
+
+def _noted_down(folder: Path) -> Entries:
+    """Entries of the journal. A line that is damaged, as by a power cut, lists nothing: that log is examined."""
+    entries: Entries = {}
+    with suppress(FileNotFoundError):
+        for line in (folder / JOURNAL).read_bytes().splitlines():
+            with suppress(ValueError, TypeError, KeyError):
+                entry = dict(json.loads(line))
+                entries[entry.pop("name")] = entry
+    return entries
 
 
 def _first_difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
@@ -308,7 +330,9 @@ def _write_manifest(
         },
         "runs": {**others, **runs},
     }
-    write_atomically(folder / MANIFEST, json.dumps(manifest, indent=1).encode() + b"\n")
+    with written_aside(folder / MANIFEST) as file:  # forced to the disk: without it nobody knows what the logs are
+        file.write(json.dumps(manifest, indent=1).encode() + b"\n")
+    (folder / JOURNAL).unlink(missing_ok=True)
 
 
 def _commit() -> str | None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import signal
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from typing import TypeVar
 
 import dask
@@ -17,6 +15,7 @@ from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 
 from rmetric.engines.local import ENVIRONMENT
+from rmetric.engines.processes import ctrl_c_later
 from rmetric.engines.window import in_order
 from rmetric.errors import UserError
 
@@ -60,33 +59,6 @@ def dask_setup(worker: object) -> None:
     _hush()
 
 
-@contextmanager
-def _ctrl_c_later() -> Iterator[None]:
-    """Let Ctrl-C and SIGTERM wait for the end of the block: Dask cannot be ended while it starts, and fills the screen.
-
-    What is started within inherits that Ctrl-C is blocked, so that a worker which still imports is not ended by it
-    either; SIGTERM is what ends workers.
-    """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # whoever starts it unblocks the signal
-    heard: list[int] = []  # Ctrl-C by a thread that was there before, and so blocks nothing
-    before = {
-        number: signal.signal(number, lambda number, frame: heard.append(number))
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        if heard:
-            signal.raise_signal(heard[0])
-
-
 def _hush() -> None:
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -122,7 +94,7 @@ def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
         ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
         stack.enter_context(dask.config.set(ours))  # of workers that are started here
         stack.enter_context(_quiet())  # to the very end, for connections are told of as they close
-        with _ctrl_c_later():
+        with ctrl_c_later():
             cluster = address or stack.enter_context(_started_here(jobs))
             try:
                 client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))

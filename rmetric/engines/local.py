@@ -47,7 +47,8 @@ class LocalEngine:
         if self._jobs == 1:
             yield from map(work, items)
             return
-        pool = self._pool = self._pool or self._pools.enter_context(pool_for(work, self._jobs))
+        with _environment():
+            pool = self._pool = self._pool or self._pools.enter_context(pool_for(work, self._jobs))
 
         def submit(item: T) -> Future[R]:
             with _environment(), _script_left_alone():  # processes are started when there is work for them

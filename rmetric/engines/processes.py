@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import active_children, forkserver, get_all_start_methods, get_context, parent_process
-from threading import Thread
+from multiprocessing import (
+    active_children,
+    forkserver,
+    get_all_start_methods,
+    get_context,
+    parent_process,
+    resource_tracker,
+)
+from threading import Thread, current_thread, main_thread
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,23 +33,59 @@ def ready_for(work: Callable[..., Any]) -> ForkServerContext | SpawnContext:
         return get_context("spawn")
     while isinstance(work, partial):
         work = work.func
-    context = get_context("forkserver")
-    context.set_forkserver_preload([work.__module__])
-    return context
+    start_server(work.__module__)
+    return get_context("forkserver")
 
 
 def start_server(module: str) -> None:
     """Start the process that others are forked from, which begins to import ``module``, where a system can fork."""
     if "forkserver" in get_all_start_methods():
-        forkserver.set_forkserver_preload([module])
-        forkserver.ensure_running()
+        forkserver.set_forkserver_preload([module, "rmetric.engines.ctrl_c_again"])
+        with ctrl_c_later():
+            forkserver.ensure_running()
+
+
+@contextmanager
+def ctrl_c_later() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait for the end of the block: what cannot be ended while it starts fills the screen.
+
+    What is started within inherits that Ctrl-C is blocked, so that a process which still imports is not ended by it
+    either; SIGTERM is what ends workers.
+    """
+    if current_thread() is not main_thread() or not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # whoever starts it unblocks the signal
+    heard: list[int] = []  # Ctrl-C by a thread that was there before, and so blocks nothing
+    before = {
+        number: signal.signal(number, lambda number, frame: heard.append(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not None  # else it is not Python's, which could not give it back
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        if heard:
+            signal.raise_signal(heard[0])
+
+
+class _Pool(ProcessPoolExecutor):
+    """A pool that starts each process whole: one that is broken off has nobody who would end it."""
+
+    def submit(self, *work: Any, **options: Any) -> Future[Any]:  # type: ignore[override]
+        with ctrl_c_later():
+            return super().submit(*work, **options)
 
 
 @contextmanager
 def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes for ``work``. Ctrl-C, or an error within the ``with`` block, ends them all at once."""
     of_others = {*active_children()}
-    with ProcessPoolExecutor(processes, mp_context=ready_for(work), initializer=_belong_to_parent) as pool:
+    with _Pool(processes, mp_context=ready_for(work), initializer=_belong_to_parent) as pool:
         try:
             yield pool
         except BaseException:

@@ -89,13 +89,18 @@ class Latest(Generic[K, V]):
 
 @dataclass(frozen=True)
 class Budgeted:
-    """A detector at a threshold that keeps a false-alarm budget on the fit half, scored on the other half."""
+    """A detector at a threshold that keeps a false-alarm budget on the fit half, scored on the other half.
+
+    One that was fitted to that very half keeps the threshold of its settings.
+    """
 
     threshold: float
     counts: Counts | None
     """Counts of the score half; ``None`` if nothing could be fitted."""
     reason: str = ""
     """Why nothing could be fitted."""
+    of_settings: bool = False
+    """Whether the threshold is that of the detector's settings."""
 
 
 @dataclass(frozen=True)
@@ -336,16 +341,14 @@ class Evaluator:
         detector = self.detectors[name]
         if name in self.silent:
             return Budgeted(np.nan, None, NO_RECORD.reason)
-        if keeps_its_threshold(detector, self.study.backends):
-            threshold = detector.threshold
-        else:
-            threshold = rule(self.curve(name, "strict", self.halves.fit))
+        of_settings = keeps_its_threshold(detector, self.study.backends)
+        threshold = detector.threshold if of_settings else rule(self.curve(name, "strict", self.halves.fit))
         if np.isnan(threshold):
             return Budgeted(threshold, None, "no run of the fit half failed, or no threshold keeps the budget on it")
         counts = self.counts(name, "strict", threshold)
         if not counts.counted[self.halves.score].any():
             return Budgeted(threshold, None, "the score half is empty")
-        return Budgeted(threshold, counts)
+        return Budgeted(threshold, counts, of_settings=of_settings)
 
     def best_baseline(self, protocol: Protocol) -> str | None:
         """The causal detector that is no R-Metric with the highest F1 at its published threshold."""

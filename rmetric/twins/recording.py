@@ -13,6 +13,7 @@ A kind of training needs a function that makes its fresh run, a schedule, and a 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.detectors import make_detector
+from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Outcome, judge
 from rmetric.faults import NO_FAULT, Fault
 from rmetric.files import write_atomically
@@ -54,9 +56,18 @@ def fault_entry(fault: Fault | None, severity: str | None, onset: int | None) ->
 
 
 def append_events(log: Path, *events: Event) -> None:
-    """Append events to a log that no monitor writes any more."""
+    """Append events to a log that no monitor writes any more; :class:`UserError` if somebody has deleted it."""
+    _check_kept(log)
     with open(log, "ab") as file:
         file.write(b"".join(map(encode_event, events)))
+
+
+def _check_kept(log: Path, beginning: bytes = b"") -> None:
+    """Raise :class:`UserError` if a log is not there, or is another one that does not begin in this way."""
+    with suppress(FileNotFoundError), open(log, "rb") as file:
+        if file.read(len(beginning)) == beginning:
+            return
+    raise UserError(f"{log} was deleted by somebody else while it was written; record the run again")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -153,10 +164,13 @@ def resumed(
     run: LiveRun, snapshot: Snapshot, log: Path, config: dict[str, Any], make_monitor: MakeMonitor
 ) -> Iterator[TrainingMonitor]:
     """Watch a fork from the snapshot on; its log begins with the healthy records. ``run`` must be in the snapshot."""
-    write_atomically(log, encode_event({"event": START, "config": config}) + snapshot.log)
+    start = encode_event({"event": START, "config": config})
+    write_atomically(log, start + snapshot.log)
     with watching(run, make_monitor(run, log, config)) as monitor:
         snapshot.resume(monitor)
         yield monitor
+    first_healthy, _, _ = snapshot.log.partition(b"\n")
+    _check_kept(log, start + first_healthy)
 
 
 def record_fork(
@@ -287,8 +301,8 @@ def record_group(
 
 @contextmanager
 def work_file(folder: Path, name: str) -> Iterator[Path]:
-    """Path of a log while it is written; whoever resumes the study finds no half of a log under its name."""
-    path = folder / f".{name}.part"
+    """Path of a log while this process writes it; whoever resumes the study finds no half of a log under its name."""
+    path = folder / f".{name}.{os.getpid()}.part"
     path.unlink(missing_ok=True)
     try:
         yield path

@@ -96,10 +96,12 @@ class MeasuredWarnings:
 
     warnings: Warnings | None
     reason: str = ""
+    of_settings: bool = False
+    """Whether its threshold is that of its settings (:class:`rmetric.evaluation.evaluator.Budgeted`)."""
 
 
 def measured_warnings(ev: Evaluator, detector: str = ROBUST) -> MeasuredWarnings:
-    """Warnings on the score half, strict, at the threshold that keeps the false-alarm budget on the fit half."""
+    """Warnings on the score half, strict, at the threshold of :meth:`Evaluator.budgeted`."""
     if detector not in ev.detectors:
         return MeasuredWarnings(None, f"{detector} was not asked for")
     budgeted = ev.budgeted(detector)
@@ -120,7 +122,7 @@ def measured_warnings(ev: Evaluator, detector: str = ROBUST) -> MeasuredWarnings
         false_alarms=counts.fp[healthy].astype(np.float64),
         healthy_steps=counts.healthy_steps[healthy].astype(np.float64),
     )
-    return MeasuredWarnings(warnings)
+    return MeasuredWarnings(warnings, of_settings=budgeted.of_settings)
 
 
 @dataclass(frozen=True, kw_only=True)

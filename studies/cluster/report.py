@@ -126,10 +126,12 @@ def _detector(found: MeasuredWarnings) -> str:
     if warnings is None:
         return f"No warnings: {found.reason}."
     seen = ", ".join(_seen(kind, warnings) for kind in STANDS_FOR)
+    fitted = "one false alarm in 10,000 healthy steps on the fit half"
+    threshold = "the threshold of its settings" if found.of_settings else fitted
     return (
-        f"Detector: {ROBUST} on the score half of real runs, strict, at one false alarm in 10,000 healthy steps on "
-        f"the fit half: {warnings.false_alarms_per_step * 1e4:.2g} in 10,000 on the score half; warned of failed runs: "
-        f"{seen}; all other components never. Steps of lead are taken as measured on tiny models, and all "
+        f"Detector: {ROBUST} on the score half of real runs, strict, at {threshold}: "
+        f"{warnings.false_alarms_per_step * 1e4:.2g} false alarms in 10,000 healthy steps on the score half; warned of "
+        f"failed runs: {seen}; all other components never. Steps of lead are taken as measured on tiny models, and all "
         "failures of a component as ailing first like the injected fault: what a warning saves is an upper end."
     )
 

@@ -76,9 +76,7 @@ class PartitionedParquet:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(
-                pa.BufferReader(content), columns=["run", "seed", "outcome"], page_checksum_verification=True
-            )
+            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
         except (pa.ArrowException, OSError):
             return None
         runs = table.group_by(["run", "seed", "outcome"], use_threads=False).aggregate([]).to_pylist()

@@ -83,7 +83,7 @@ def record_processes(
     if any(branch.change for branch in branches):
         raise ValueError("a run of several processes is recorded without benign changes")
     wanted = next((branch for branch in branches if branch.onset is None), None)
-    twin = wanted or Branch(name=f"twin_of_{branches[0].name}", config=branches[0].config)
+    twin = wanted or Branch(name=f"run_twin_of_{branches[0].name}", config=branches[0].config)
     with work_file(folder, twin.name) as work:
         truth = _trained_in_processes(kind, seed, schedule, twin, work)
         if wanted is not None:

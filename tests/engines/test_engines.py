@@ -145,6 +145,15 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
         pass
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9", "127.0.0.1:99999"])
+def test_a_ray_that_is_not_there_is_one_line(address: str) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(UserError, match="no Ray cluster answers"), engine("ray", 1, address):
+        pass
+
+
 def test_a_worker_of_dask_that_is_killed_while_it_starts_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
@@ -259,6 +268,51 @@ def test_a_signal_to_all_processes_is_one_line_with_workers_of_dask(
     begun = (lambda: _children(asking.pid) >= 2) if while_it_starts else (lambda: len([*tmp_path.iterdir()]) >= 3)
     await_that(begun)
     os.killpg(asking.pid, sent)  # a terminal sends Ctrl-C to the workers as well, a scheduler of jobs SIGTERM
+    _, told = asking.communicate(timeout=60)
+    assert (asking.returncode, told) == ended
+
+
+STARTING = """
+import sys
+from rmetric.cli import script
+from rmetric.engines import parallel_map, start_ahead
+
+@script
+def main(argv):
+    start_ahead("slow_to_import")
+    import slow_to_import
+    list(parallel_map(slow_to_import.nothing, range(2), 2))
+
+if __name__ == "__main__":
+    sys.exit(main(None))
+"""
+SLOW_TO_IMPORT = """
+import os, time
+from pathlib import Path
+(Path(__file__).parent / f"{os.getpid()}.begun").touch()
+for _ in range(100):
+    time.sleep(0.01)
+
+def nothing(number):
+    pass
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+@ends_of_a_command
+def test_a_signal_to_all_processes_is_one_line_while_work_is_imported(
+    sent: signal.Signals, ended: tuple[int, str], tmp_path: Path
+) -> None:
+    (asked := tmp_path / "asked.py").write_text(STARTING, encoding="utf-8")
+    (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"}
+    with hearing_ctrl_c():
+        asking = subprocess.Popen(
+            [sys.executable, asked], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+    await_that(lambda: len([*tmp_path.glob("*.begun")]) == 2)
+    os.killpg(asking.pid, sent)
     _, told = asking.communicate(timeout=60)
     assert (asking.returncode, told) == ended
 

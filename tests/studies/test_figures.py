@@ -18,6 +18,7 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from generate_all_figures import NUMBERS, main
+from rmetric.detectors import ROBUST
 from rmetric.evaluation.ablation import ablation as variants
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import recall, totals
@@ -534,6 +535,13 @@ def test_thresholds_of_the_lead_times_are_not_fitted_to_the_runs_shown(evaluator
         if counts is not None and detector.causal and not name.startswith("r_metric"):
             fit = evaluator.halves.fit
             assert recall(totals(counts.of(fit))) <= recall(totals(best.counts.of(fit)))
+
+
+def test_lead_times_of_the_r_metrics_alone_are_scored_on_the_other_half(logs: Path) -> None:
+    shown = lead_times.select(Evaluator.of(load_study(logs, 1), ["r_metric", ROBUST], jobs=1, draws=20))
+    assert [series.name for series in shown.series] == ["r_metric", ROBUST]
+    assert shown.how.startswith("Thresholds: highest F1 within 0.1 false alarms")
+    assert "other detector" not in shown.how
 
 
 def test_the_ablation_is_that_of_the_tables(evaluator: Evaluator) -> None:

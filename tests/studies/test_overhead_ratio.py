@@ -66,6 +66,7 @@ def test_money_and_hours_are_those_of_the_ratio(tables: list[Table]) -> None:
 @pytest.mark.slow
 def test_the_caption_says_what_is_measured_and_what_assumed(evaluator: Evaluator, tables: list[Table]) -> None:
     assert "Repaired: 50 % of the corruption (measured in the corruption campaign), at 0.25 %" in tables[0].caption
+    assert f"{ROBUST} on the score half of real runs, strict, at the threshold of its settings: " in tables[0].caption
     assumed = overhead_ratio.caption(MeasuredWarnings(None, "nobody watched"), RepairEffect())
     assert "Repaired: 99 % of the corruption (assumed), at 1 % of the compute (arXiv 2604.00726)" in assumed
     assert "No warnings: nobody watched." in assumed

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,9 @@ from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_run
 from rmetric.registry import load_plugin
 from rmetric.simulation import RunSpec, run_batch
-from studies.log_files import Entry
+from studies.log_files import Entry, Finished
 from studies.paper.plan import StudyPlan
-from studies.paper.run import IN_PARTS, SIMULATION, simulate_study
+from studies.paper.run import IN_PARTS, SIMULATION, simulate_all, simulate_study
 from studies.runner import MANIFEST, Backend, run_study
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -238,6 +239,56 @@ def test_a_resume_that_is_broken_off_keeps_the_checksums(tmp_path: Path) -> None
     assert contents(tmp_path) == before
 
 
+@pytest.mark.parametrize("flag", ["resume", "overwrite"])
+def test_a_second_process_is_refused_while_the_first_is_at_work(flag: str, tmp_path: Path) -> None:
+    told = rf"another process is at work on {tmp_path} \(process {os.getpid()} on "
+
+    def started_twice(*work: Any) -> Iterator[list[Finished]]:
+        for made in simulate_all(*work):
+            with pytest.raises(UserError, match=told):
+                simulate_study(SHORT, tmp_path, **{flag: True})
+            yield made
+
+    (tmp_path / ".lock").write_text("process 1, which was killed\n")
+    assert run_study(SHORT, tmp_path, backend=replace(SIMULATION, execute=started_twice)).made == 12
+    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, *contents(tmp_path)}
+
+
+def interrupted(backend: Backend, folder: Path) -> dict[str, bytes]:
+    """Contents of a study that was broken off right before its last manifest."""
+
+    def broken_off(*work: Any) -> Iterator[Sequence[Entry]]:
+        yield from backend.execute(*work)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_study(SHORT, folder, backend=replace(backend, execute=broken_off))
+    return {path.name: path.read_bytes() for path in folder.glob("run_*")}
+
+
+def test_resume_of_an_interrupted_study_makes_anew_what_was_changed_since(tmp_path: Path) -> None:
+    made = interrupted(SIMULATION, tmp_path)
+    log = tmp_path / min(made)
+    log.write_bytes(made[log.name].replace(b'"training_loss":1', b'"training_loss":2', 1))
+    with open(tmp_path / ".manifest.journal", "ab") as journal:
+        journal.write(b'{"name": "run_of_a_line_cut_short", "sha2')
+    assert simulate_study(SHORT, tmp_path, resume=True).made == 1
+    assert contents(tmp_path) == made
+    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, *made}
+
+
+@pytest.mark.parametrize("backend", [SIMULATION, IN_PARTS], ids=["jsonl", "parquet"])
+@pytest.mark.parametrize("damage", [0.3, 0.5, 0.7])
+def test_a_file_without_a_checksum_is_examined_whole(backend: Backend, damage: float, tmp_path: Path) -> None:
+    made = interrupted(backend, tmp_path)
+    (tmp_path / ".manifest.journal").unlink()
+    file, content = tmp_path / min(made), made[min(made)]
+    place = int(damage * len(content))
+    file.write_bytes(content[:place] + bytes(64) + content[place + 64 :])
+    assert run_study(SHORT, tmp_path, backend=backend, resume=True).made == (1 if backend is SIMULATION else 12)
+    assert {path.name: path.read_bytes() for path in tmp_path.glob("run_*")} == made
+
+
 def test_resume_asks_each_run_for_its_name_a_few_times_however_many_there_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +345,7 @@ def test_a_killed_study_is_finished_to_the_byte(jobs: str, tmp_path: Path) -> No
     result = simulate_study(plan, tmp_path, jobs=2, resume=True)
 
     assert result.made == len(plan.specs()) - finished_before
-    assert not list(tmp_path.glob(".*.part"))
+    assert not list(tmp_path.glob(".*"))
     uninterrupted = tmp_path / "uninterrupted"
     uninterrupted.mkdir()
     simulate_study(plan, uninterrupted, jobs=2)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun
@@ -107,6 +108,24 @@ def test_a_twin_that_nobody_asked_for_leaves_no_log(recorded: dict[str, Recorded
     (broken,) = record_group(fresh_run, Plan(), FORKS[:1], tmp_path, make_monitor=monitor)
     assert [path.name for path in tmp_path.iterdir()] == ["broken.jsonl"]
     assert broken.judgement == recorded["broken"].judgement
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("early", [True, False])
+def test_a_run_whose_log_was_deleted_is_no_finished_run(early: bool, tmp_path: Path) -> None:
+    @contextmanager
+    def deleting(run: LiveRun) -> Iterator[None]:
+        if not early:
+            yield
+        for log in tmp_path.iterdir():
+            log.unlink()
+        if early:  # before the monitor opens it
+            yield
+
+    forks = [branch("slower", onset=ONSET, change=deleting)]
+    with pytest.raises(UserError, match="was deleted by somebody else while it was written"):
+        list(record_group(fresh_run, Plan(), forks, tmp_path, make_monitor=partial(monitor_of, hardware=False)))
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_snapshot_goes_to_another_process_and_back(tmp_path: Path) -> None:

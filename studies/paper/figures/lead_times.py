@@ -66,27 +66,30 @@ def select(ev: Evaluator) -> Shown:
     other = best_other(ev)
     fitted = {name: ev.within_budget(name) for name in (*names, *([other] if other else []))}
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
-    if other and failed.any() and all(item.counts is not None for item in fitted.values()):
+    if failed.any() and all(item.counts is not None for item in fitted.values()):
         series = [
             Series(name, f"{short_title(ev.detectors[name].title)}, threshold {item.threshold:.3g}", item.counts)
             for name, item in fitted.items()
             if item.counts is not None
         ]
-        how = (
-            f"Thresholds: highest F1 within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the "
-            "fit half (odd repetition or seed), as in Table 9; shown is the other half. Table 3c fits the highest "
-            "recall within that budget instead: other thresholds. The other detector is the causal one with the "
-            "highest recall on the fit half."
-        )
-        return Shown(series, ev.halves.score, how)
+        kept = [ev.detectors[name].title for name, item in fitted.items() if item.of_settings]
+        how = [
+            f"Thresholds: highest F1 within {1000 * BUDGET_PER_STEP:g} false alarms per 1,000 healthy steps on the fit "
+            "half (odd repetition or seed), as in Table 9; shown is the other half. Table 3c fits the highest recall "
+            "within that budget instead: other thresholds.",
+            *(f"{title} keeps the threshold of its settings." for title in kept),
+            *(["The other detector is the causal one with the highest recall on the fit half."] if other else []),
+        ]
+        return Shown(series, ev.halves.score, " ".join(how))
     other = ev.best_baseline("strict")
     names += [other] if other else []
     series = [Series(name, ev.detectors[name].title, ev.counts(name, "strict")) for name in names]
-    how = (
+    how = [
         "Published thresholds and all runs, because these logs do not have failed runs in both halves, one to fit "
-        "thresholds and one to score them; the other detector is the causal one with the highest F1."
-    )
-    return Shown(series, np.ones(len(ev.timeline), bool), how)
+        "thresholds and one to score them.",
+        *(["The other detector is the causal one with the highest F1."] if other else []),
+    ]
+    return Shown(series, np.ones(len(ev.timeline), bool), " ".join(how))
 
 
 def best_other(ev: Evaluator) -> str | None:
