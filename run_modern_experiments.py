@@ -17,7 +17,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.cli import DEFAULT_LOGS, Parser, named_once, output_folder, script, whole_number
@@ -58,19 +58,30 @@ def parser() -> Parser:
 
 def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
     """Plan of the study, and the backend that runs it."""
-    from studies.paper.plan import CONTROLS_PER_REPETITION, PublishedPlan, StudyPlan
-    from studies.paper.run import SIMULATIONS
+    from studies.paper.plan import CONTROLS_PER_REPETITION
 
-    names = ("seed", "repetitions", "steps", *(["log_every"] if args.backend == "simulation" else []))
-    settings = {name: value for name in names if (value := getattr(args, name)) is not None}
+    settings = {name: value for name in ("seed", "repetitions", "steps") if (value := getattr(args, name)) is not None}
     if args.repetitions is not None and not args.smoke:
         settings["controls"] = args.repetitions * CONTROLS_PER_REPETITION
-    only = named_once(args.architectures), named_once(args.faults)
-    if args.backend == "simulation":
-        if args.transfer:
-            raise UserError("--transfer is a set of real runs; add --backend torch")
-        plan = PublishedPlan if args.as_published else StudyPlan
-        return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATIONS[args.logs_format]
+    plan, backend = (simulated if args.backend == "simulation" else trained)(args, settings)
+    return plan.only(named_once(args.architectures), named_once(args.faults)), backend
+
+
+def simulated(args: Namespace, settings: dict[str, int]) -> tuple[Any, Backend]:
+    """Plan and backend of simulated runs."""
+    from studies.paper.plan import PublishedPlan, StudyPlan
+    from studies.paper.run import SIMULATIONS
+
+    if args.transfer:
+        raise UserError("--transfer is a set of real runs; add --backend torch")
+    if args.log_every is not None:
+        settings["log_every"] = args.log_every
+    plan = PublishedPlan if args.as_published else StudyPlan
+    return (plan.smoke if args.smoke else plan)(**settings), SIMULATIONS[args.logs_format]
+
+
+def trained(args: Namespace, settings: dict[str, int]) -> tuple[Any, Backend]:
+    """Plan and backend of real runs."""
     from studies.real_runs.plan import RealStudyPlan
     from studies.real_runs.run import TORCH  # torch, seconds to import
 
@@ -82,8 +93,8 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
         raise UserError("--transfer has models of its own, of no architecture; leave --architectures out")
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")
-    trained = RealStudyPlan.smoke if args.smoke else RealStudyPlan.transfer if args.transfer else RealStudyPlan
-    return trained(**settings, device=args.device).only(*only), TORCH
+    plan = RealStudyPlan.smoke if args.smoke else RealStudyPlan.transfer if args.transfer else RealStudyPlan
+    return plan(**settings, device=args.device), TORCH
 
 
 @script

@@ -21,7 +21,7 @@ from rmetric.files import naming, refuse_loss
 from rmetric.importers import LoggedPortions
 from rmetric.importers.read import OWN_FORMATS
 from rmetric.log_reader import Chunk, assemble
-from rmetric.log_writer import alerts_so_far, encode_metrics
+from rmetric.log_writer import alerts_so_far, encode_metrics, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.records import CONVERTED_FROM, START, Event, Run, is_converted, step_of
 
@@ -152,11 +152,8 @@ def log_lines(portion: Chunk) -> bytes:
 
 
 def _at(columns: Mapping[str, NDArray[np.float64]], row: int) -> dict[str, Any]:
-    values = {name: float(column[row]) for name, column in columns.items() if not np.isnan(column[row])}
-    finite = {name: value for name, value in values.items() if np.isfinite(value)}
-    return finite | (
-        {"non_finite": [name for name in values if name not in finite]} if len(finite) < len(values) else {}
-    )
+    measured = {name: float(column[row]) for name, column in columns.items() if not np.isnan(column[row])}
+    return with_non_finite_named(measured)
 
 
 def chunk_of(run: Run) -> Chunk:

@@ -44,6 +44,7 @@ OnDamage = Callable[[int, str], None]
 CUT_OFF = "cut off; skipped"
 """Damage of a last line: its writer was killed, or has not ended it yet."""
 PLAIN_TEXT = "not JSON but text; skipped"
+NOT_UTF_8 = "not UTF-8; the bad bytes were replaced"
 """Damage of a line that nothing shows to be a piece of an object."""
 _BETWEEN = int.from_bytes(os.urandom(7))
 """Number that no log holds, for no log can know it."""
@@ -209,9 +210,7 @@ _UNUSABLE = object()
 
 def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
     """The value of a line that is not strict JSON; ``_UNUSABLE``, and a report, if it is no JSON at all."""
-    text = line.decode("utf-8", errors="replace")
-    if "\ufffd" in text:
-        on_damage(number, "not UTF-8; the bad bytes were replaced")
+    text = decoded(line, number, on_damage)
     try:
         event = json.loads(text, parse_int=_whole)
         if "\\ud" in text.casefold():  # half a character, as of a text that was cut
@@ -227,6 +226,15 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
         if named:
             event["non_finite"] = [*_named_non_finite(event), *named]
     return event
+
+
+def decoded(line: bytes, number: int, on_damage: OnDamage) -> str:
+    """The text of a line; what is no UTF-8 is replaced, and reported."""
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        on_damage(number, NOT_UTF_8)
+        return line.decode(errors="replace")
 
 
 def _whole(digits: str) -> int | float:

@@ -68,16 +68,17 @@ def encode_event(event: Mapping[str, Any]) -> bytes:
 
 def as_logged(event: Mapping[str, Any]) -> Event:
     """An event as a reader has it. Floats get 7 significant digits; a non-finite one is left out and named."""
-    clean: Event = {}
-    non_finite: list[str] = []
-    for key, value in event.items():
-        if isinstance(value, _FLOATS) and not math.isfinite(value):
-            non_finite.append(key)
-        else:
-            clean[key] = strict_json(value)
-    if non_finite:
-        clean["non_finite"] = non_finite
-    return clean
+    return {key: strict_json(value) for key, value in with_non_finite_named(event).items()}
+
+
+def with_non_finite_named(values: Mapping[str, Any]) -> Event:
+    """The values; in place of those that are not finite their names, under ``non_finite``.
+
+    >>> with_non_finite_named({"loss": math.inf, "norm": 1.5})
+    {'norm': 1.5, 'non_finite': ['loss']}
+    """
+    named = [name for name, value in values.items() if isinstance(value, _FLOATS) and not math.isfinite(value)]
+    return {name: values[name] for name in values if name not in named} | ({"non_finite": named} if named else {})
 
 
 def at_log_precision(value: float | np.floating[Any]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 
@@ -99,3 +100,12 @@ def unmeasured(ev: Evaluator) -> list[str]:
         titles = ", ".join(DETECTORS[name].title for name in ev.skipped)
         notes.append(f"Left out, for no log has anything that they read: {titles}.")
     return notes
+
+
+def short_title(title: str) -> str:
+    """Title of a detector without its published threshold or setting.
+
+    >>> short_title("ZClip (z > 2.5)"), short_title("update RMS > 2 × mean"), short_title("R-Metric (robust)")
+    ('ZClip', 'update RMS', 'R-Metric (robust)')
+    """
+    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", title)

@@ -50,27 +50,22 @@ class LiveResults:
 
     def injected(self, fault: str) -> Mapping[str, Any]:
         """The first run of a fault: its ``parameters``, its ``onset``, …; empty without one."""
-        runs = self.case_study.get("runs")
-        known = [run for run in runs if isinstance(run, dict)] if isinstance(runs, list) else []
-        return next((run for run in known if run.get("fault") == fault), {})
+        return next((run for run in _listed(self.case_study, "runs") if run.get("fault") == fault), {})
 
     @property
     def made_on(self) -> str:
         """Model, runs, device of the case study, in words; empty if it was not made."""
         if not self.case_study:
             return ""
-        described, runs = _inside(self.case_study, "description"), self.case_study.get("runs")
-        count = len(runs) if isinstance(runs, list) else 0
+        described, count = _inside(self.case_study, "description"), len(_listed(self.case_study, "runs"))
         return f"{described.get('model', '?')} on {described.get('device', '?')}, {count} runs forked from one"
 
     @property
     def overhead_pct(self) -> Score | str:
         """Share of a step that the monitor takes, per cent: of each size of model and number of micro-batches."""
-        sizes = self.overhead.get("sizes")
-        known = [item for item in sizes if isinstance(item, dict)] if isinstance(sizes, list) else []
         parts = [
             f"{item['overhead_pct']:.2g} ({item.get('size', '?')}, {item.get('micro_batches', '?')} parts a batch)"
-            for item in known
+            for item in _listed(self.overhead, "sizes")
             if isinstance(item.get("overhead_pct"), int | float)
         ]
         return "; ".join(parts) or Score.undefined(f"run {BENCHMARK} first")
@@ -82,6 +77,12 @@ def _inside(whole: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     return found if isinstance(found, Mapping) else {}
+
+
+def _listed(whole: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    """The objects of the list below a key; none if there is no list."""
+    found = whole.get(key)
+    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
 
 
 def _read(path: Path) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import WARM_UP, certain_after, change_point
+from rmetric.importers.rows import is_finite
 from rmetric.log_reader import plain_text
 from rmetric.records import Run
 
@@ -106,7 +107,7 @@ class Comparison:
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
         found = [{**vars(one), "sentence": one.sentence} for one in self.differences]
-        finite = [{name: value for name, value in one.items() if _is_json(value)} for one in found]
+        finite = [{name: value for name, value in one.items() if is_finite(value)} for one in found]
         return {**vars(self), "differences": finite, "alike": list(self.alike), "not_compared": dict(self.not_compared)}
 
     def __str__(self) -> str:
@@ -208,7 +209,3 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
 
 def _equal(one: Floats, other: Floats) -> NDArray[np.bool_]:
     return (one == other) | (np.isnan(one) & np.isnan(other))
-
-
-def _is_json(value: Any) -> bool:
-    return not isinstance(value, float) or math.isfinite(value)

@@ -149,7 +149,7 @@ class FittedToStart(StreamingDetector):
     def update(self, observation: Observation) -> float:
         features = self._features.update(observation)
         if not all(map(math.isfinite, features)):
-            return self._without_features(features)
+            return self.highest if any(map(math.isinf, features)) else math.nan
         if self._reference.model is not None:
             return float(self._judge(self._reference.model, np.array([features]))[0])
         self._collect(observation.step, features)
@@ -168,9 +168,6 @@ class FittedToStart(StreamingDetector):
         if len(judged):
             scores[judged] = self._judge(self._reference.model, rows[judged])
         return scores
-
-    def _without_features(self, features: list[float]) -> float:
-        return self.highest if any(map(math.isinf, features)) else math.nan
 
     def _collect(self, step: int, features: list[float]) -> None:
         reference = self._reference

@@ -60,10 +60,6 @@ class RMetricDetector(StreamingDetector):
         return self._metric.extend(observations["lambda"], observations["sigma_sq"], self._drift.extend(observations))
 
 
-def _threshold() -> float:
-    return RobustSettings.shipped().threshold
-
-
 @register_detector(ROBUST)
 @dataclass(kw_only=True)
 class RobustRMetricDetector(CompiledDetector):
@@ -80,7 +76,7 @@ class RobustRMetricDetector(CompiledDetector):
     fitted_files = (SHIPPED,)
     source = "components: Fatima 2025; estimators and settings: this project, fitted to healthy records"
 
-    threshold: float = field(default_factory=_threshold)
+    threshold: float = field(default_factory=lambda: RobustSettings.shipped().threshold)
     window: int = WINDOW
     """Records whose errors make a scale."""
     warm_up: int = WARM_UP

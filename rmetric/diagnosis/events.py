@@ -172,7 +172,7 @@ class EventSeeker:
         """
         if self.records - 1 - event.last_record >= REARM_STEPS:
             return True
-        since = [value for record, value in self._recent[event.measurement] if record > event.last_record]
+        since = self._since(event)
         if len(since) < max(BACK, event.alerts):
             return False
         now = median(since)
@@ -180,10 +180,13 @@ class EventSeeker:
 
     def stands(self, event: Event) -> bool:
         """Whether a measurement that rose in an event is no nearer now to where it was before."""
-        latest = [value for record, value in self._recent[event.measurement] if record > event.last_record][-LATEST:]
+        latest = self._since(event)[-LATEST:]
         if event.kind not in RISES or len(latest) < LATEST:
             return False
         return _is_up(event, median(latest))
+
+    def _since(self, event: Event) -> list[float]:
+        return [value for record, value in self._recent[event.measurement] if record > event.last_record]
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")

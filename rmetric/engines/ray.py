@@ -32,17 +32,13 @@ class RayEngine:
         """See :class:`rmetric.engines.Engine`."""
         remote: Any = ray.remote(max_retries=DEATHS)(_unit)
         try:
-            yield from in_order(partial(remote.remote, work), _result, items, self.processes)
+            yield from in_order(partial(remote.remote, work), ray.get, items, self.processes)
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
             raise UserError(
                 f"Ray gave up ({type(error).__name__}); what is finished is kept: go on with --resume"
             ) from error
-
-
-def _result(ticket: Any) -> Any:
-    return ray.get(ticket)
 
 
 def _unit(work: Callable[[T], R], item: T) -> R:

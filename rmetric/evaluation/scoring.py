@@ -91,8 +91,9 @@ def score_study(
         Path(cache).mkdir(parents=True, exist_ok=True)
         with ExitStack() as opened:
             written = {name: opened.enter_context(written_aside(files[name], forced=False)) for name in missing}
+            header = {"descr": "<f8", "fortran_order": False, "shape": (records,)}
             for file in written.values():
-                np.lib.format.write_array_header_1_0(file, _header(records))
+                np.lib.format.write_array_header_1_0(file, header)
             for row in _scored(study, missing, jobs, plugins):
                 for name, scores in row.items():
                     written[name].write(scores.astype("<f8").tobytes())
@@ -101,10 +102,6 @@ def score_study(
             if outdated != files[name]:
                 outdated.unlink()
     return {name: KeptScores(file) for name, file in files.items()}
-
-
-def _header(records: int) -> dict[str, Any]:
-    return {"descr": "<f8", "fortran_order": False, "shape": (records,)}
 
 
 def _whole(file: Path, records: int) -> bool:

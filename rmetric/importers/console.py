@@ -154,14 +154,14 @@ class Patterns:
     def seen(self) -> str:
         """The most frequent ones in words; a loss that only single lines report is named."""
         repeated = [(names, count) for names, count in self._counts.most_common(_SHOWN) if count >= REPEATED]
-        told = [f"{count:,} lines report {in_words(sorted(names, key=self._counts_only))}" for names, count in repeated]
+        told = []
+        for names, count in repeated:
+            counters_last = sorted(names, key=lambda name: names_counter(name.removesuffix(TOTAL), self._fields))
+            told.append(f"{count:,} lines report {in_words(counters_last)}")
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")
         return "; ".join(told)
-
-    def _counts_only(self, name: str) -> bool:
-        return names_counter(name.removesuffix(TOTAL), self._fields)
 
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated.

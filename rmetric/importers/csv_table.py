@@ -11,7 +11,7 @@ from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.csv_cells import Counters, LastDecimals, reader_of, with_lists
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, decoded, numbered_lines
 
 DELIMITERS = (",", ";", "\t", "|")
 _SEPARATOR = re.compile(r"sep=[,;\t|]\s*")
@@ -119,12 +119,7 @@ def _empty_cell(cells: list[str]) -> int | None:
 def _lines(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, str, bool]]:
     """Numbered lines that are not empty, without their line ends, and whether they had one."""
     for number, line in numbered_lines(path, on_damage):
-        try:
-            text = line.decode()
-        except UnicodeDecodeError:
-            on_damage(number, "not UTF-8; the bad bytes were replaced")
-            text = line.decode(errors="replace")
-        yield number, text.rstrip("\r\n"), line.endswith(b"\n")
+        yield number, decoded(line, number, on_damage).rstrip("\r\n"), line.endswith(b"\n")
 
 
 def _cells(text: str, delimiter: str) -> list[str] | None:

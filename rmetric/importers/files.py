@@ -80,32 +80,25 @@ def refuse_pipe(path: Path) -> None:
 def _in_folder(folder: Path) -> tuple[list[Path], str]:
     if not os.access(folder, os.R_OK | os.X_OK):  # else it would pass for empty
         raise UserError(f"{folder} cannot be read (permission denied); check its permissions")
-    found = _log_like(folder)
-    if found:
+    if found := _log_like(folder):
         return found, ""
-    found = _log_like(folder / SAMPLE)
-    if found:
-        return (
-            found,
-            f"note: {folder} holds no logs; using the {len(found)} committed sample logs in {folder / SAMPLE}.",
-        )
+    if found := _log_like(folder / SAMPLE):
+        used = f"the {len(found)} committed sample logs in {folder / SAMPLE}"
+        return found, f"note: {folder} holds no logs; using {used}."
     states = [path for path in folder.glob("checkpoint-*/trainer_state.json") if path.parent.name[11:].isdecimal()]
     if states:
         latest = max(states, key=lambda path: int(path.parent.name[11:]))
         return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
     if _folder_format(folder):
         return [folder], ""
-    tables = sorted({*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")})
-    if tables:
-        return tables, ""
-    known = [file for file in sorted(folder.iterdir()) if file.is_file() and _is_known(file)]
-    if known:
+    if tables := {*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")}:
+        return sorted(tables), ""
+    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
+    if known := [file for file in files if _is_known(file)]:
         return known, ""
-    texts = [file for ending in ("*.log", "*.txt", "*.out") for file in sorted(folder.glob(ending)) if file.is_file()]
-    if texts:
+    if texts := [file for ending in (".log", ".txt", ".out") for file in files if file.name.endswith(ending)]:
         return texts, ""
-    data_sets = sorted(folder.glob(f"*{DATA_SET}"))
-    if data_sets:
+    if data_sets := sorted(folder.glob(f"*{DATA_SET}")):
         raise UserError(f"{folder} holds data sets, no logs; unpack each of them {_unpacked(data_sets[0])}")
     raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rmetric.files import is_utf_16
 from rmetric.importers.base import LOSSES, FieldMap
-from rmetric.importers.columns import Columns
+from rmetric.importers.column_choice import chosen
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
 from rmetric.importers.rows import Row
@@ -42,7 +42,7 @@ class LoneLines:
             return None
         rows, fields = partial(_rows, path, name, mapping), FieldMap(mapping)
         survey = Survey.of(rows())
-        columns = Columns.chosen(survey, fields)
+        columns = chosen(survey, fields)
         if not columns.are_plain or RunColumn.of(rows, survey.seen, fields) is not None:
             return None
         names = (columns.fields.get(ours, ()) for ours in LOSSES)

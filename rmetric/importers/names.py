@@ -240,10 +240,9 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     if found or name in fields.taken:
         return found
     words = _apart(plain(name).split("_"))
-    guess = _step_time(name) or _guess(words) or _gradient_norm(name, words) or _of_last_part(name)
-    if guess is None or guess[0] in fields.explicit:
-        return ()
-    return (guess,)
+    by_words = _loss(words) or _learning_rate(words) or _reward(words)
+    guess = _step_time(name) or by_words or _gradient_norm(name, words) or _of_last_part(name)
+    return () if guess is None or guess[0] in fields.explicit else (guess,)
 
 
 def _of_last_part(name: str) -> tuple[str, int] | None:
@@ -290,27 +289,33 @@ def means_loss(name: str, fields: FieldMap) -> bool:
     return any(ours in LOSSES for ours, _ in meanings(name, fields))
 
 
-def _guess(words: list[str]) -> tuple[str, int] | None:
+def _loss(words: list[str]) -> tuple[str, int] | None:
+    """A loss by its words, or what is like one, or a perplexity; of the data that it names."""
     present = set(words)
-    held_out = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
+    ours = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
     of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
     if present & {"loss", "losses", "nll"} and not present & _NO_LOSS:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ["value", "loss"]:
             unusual.append("value")  # that of a critic
-        rank = (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
-        return held_out, of_tests + rank
+        return ours, of_tests + (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
     if _is_like_a_loss(present) and not present & _NO_LOSS:
-        return held_out, of_tests + LIKE_A_LOSS + len(words)
+        return ours, of_tests + LIKE_A_LOSS + len(words)
     if present & _PERPLEXITIES and present - _PERPLEXITIES <= _USUAL | TEST_WORDS:
-        return held_out, of_tests + PERPLEXITY + len(words)
-    begin = words[words[0] in TRAINING_WORDS :]
-    if begin[:1] == ["lr"] or begin[:2] == ["learning", "rate"] or _is_rate(words):
-        return "learning_rate", USUAL + len(words)
-    if not present.isdisjoint(_REWARD_WORDS):
-        others = {word for word in present - _REWARD_WORDS if not word.isdecimal()}  # "mean 100 episode reward"
-        return ("reward", USUAL + len(words)) if others <= _OF_REWARDS else None
+        return ours, of_tests + PERPLEXITY + len(words)
     return None
+
+
+def _learning_rate(words: list[str]) -> tuple[str, int] | None:
+    begin = words[words[0] in TRAINING_WORDS :]
+    is_one = begin[:1] == ["lr"] or begin[:2] == ["learning", "rate"] or _is_rate(words)
+    return ("learning_rate", USUAL + len(words)) if is_one else None
+
+
+def _reward(words: list[str]) -> tuple[str, int] | None:
+    others = {word for word in words if word not in _REWARD_WORDS and not word.isdecimal()}  # "mean 100 episode reward"
+    is_one = not _REWARD_WORDS.isdisjoint(words) and others <= _OF_REWARDS
+    return ("reward", USUAL + len(words)) if is_one else None
 
 
 def _gradient_norm(name: str, words: list[str]) -> tuple[str, int] | None:

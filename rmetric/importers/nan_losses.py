@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rmetric.importers.columns import Columns
-from rmetric.importers.rows import Row, as_number, epoch_of
+from rmetric.importers.rows import Row, epoch_of
 from rmetric.importers.streams import note
 from rmetric.log_reader import NumberedEvent
 
@@ -108,12 +108,9 @@ class EmptyLosses:
         """Whether a row is of another run than the latest loss."""
         if self._run_of(row) != self._run_of(self._latest):
             return True
-        (count, epoch), (latest, latest_epoch) = self._place(row), self._place(self._latest)
+        count, latest = map(self._columns.count_of, (row.values, self._latest.values))
+        epoch, latest_epoch = map(epoch_of, (row.values, self._latest.values))
         return _is_before(epoch, latest_epoch) or (_is_before(count, latest) and not _is_before(latest_epoch, epoch))
-
-    def _place(self, row: Row) -> tuple[int | float | None, int | float | None]:
-        counter = self._columns.counter_of(row.values)
-        return None if counter is None else as_number(row.values[counter]), epoch_of(row.values)
 
 
 def _is_before(one: int | float | None, other: int | float | None) -> bool:

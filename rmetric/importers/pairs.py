@@ -180,8 +180,8 @@ def pairs(line: str) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     listed: set[str] = set()
-    end, setting, beside, measured, is_guess = 0, "", "", "", False
-    has_own = False
+    data = _Data()
+    end, beside, is_guess = 0, "", False
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
         gap = match.string[end:begin]
@@ -200,19 +200,42 @@ def pairs(line: str) -> dict[str, Any]:
             is_guess = False
             found.pop("batch"), found.pop("batch" + TOTAL, None)
         is_guess = is_guess or (not said and name == "batch" and name not in found)
-        setting = "" if name.casefold() == "loss" and has_own else _setting_behind(setting, gap)
-        has_own = has_own or (measures_loss(name) and bool((VALIDATION_WORDS | TEST_WORDS) & _words(name.casefold())))
-        measured, name = _of_the_same(measured, _in_setting(setting, name))
-        name = with_unit(name, match["unit"], match.string, stop)
-        if name not in found:
-            found[name] = _value(match)
-            if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
-                listed.add(name)
-            if match["total"] is not None:
-                found[name + TOTAL] = _number(match["total"], match["total_scale"])
-    if listed and any(measures_loss(name) for name in found.keys() - listed):
+        name = with_unit(data.named(name, gap), match["unit"], match.string, stop)
+        if name in found:
+            continue
+        found[name] = _value(match)
+        if match["total"] is not None:
+            found[name + TOTAL] = _number(match["total"], match["total_scale"])
+        if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
+            listed.add(name)
+    if listed and any(map(measures_loss, found.keys() - listed)):
         found = {name: value for name, value in found.items() if name not in listed}
     return found if found.keys() - {LINE_NUMBER} else {}
+
+
+class _Data:
+    """Of which data the numbers of a line are, as far as it has said so from left to right."""
+
+    def __init__(self) -> None:
+        self._setting = self._measured = ""
+        """``validation`` or ``test``, and what the numbers named after their data alone measure."""
+        self._has_own = False
+        """Whether a loss has been named after other data than those of the training."""
+
+    def named(self, name: str, gap: str) -> str:
+        """The name of the next number with what it measures, and on which data, where it does not say that itself."""
+        if name.casefold() == "loss" and self._has_own:
+            self._setting = ""
+        elif not self._setting:
+            self._setting = _setting(gap[-SETTING:])
+        elif _BEGINS_TRAINING.search(gap):
+            self._setting = ""
+        if measures_loss(name):
+            words = _words(name.casefold())
+            self._has_own |= not words.isdisjoint(VALIDATION_WORDS | TEST_WORDS)
+            name = f"{self._setting} {name}" if self._setting and words.isdisjoint(DATA_WORDS) else name
+        self._measured, name = _of_the_same(self._measured, name)
+        return name
 
 
 def _is_no_value(match: re.Match[str]) -> bool:
@@ -226,19 +249,6 @@ def _opens_a_place(gap: str, name: str, match: re.Match[str]) -> bool:
     """Whether a number is the epoch of a step that is told with its batch: ``"step": [3, 200]``."""
     is_step = gap.endswith("[") and _counter(name).casefold() in STEP_WORDS
     return is_step and _EPOCH_AND_BATCH.match(match.string, match.end()) is not None
-
-
-def _setting_behind(setting: str, gap: str) -> str:
-    """``validation`` or ``test`` if what stands before a value says so, or has said so further to the left."""
-    if not setting:
-        return _setting(gap[-SETTING:])
-    return "" if _BEGINS_TRAINING.search(gap) else setting
-
-
-def _in_setting(setting: str, name: str) -> str:
-    """The name of a loss with what it was measured on, where it does not say that itself."""
-    is_told = not setting or not measures_loss(name) or DATA_WORDS & _words(name.casefold())
-    return name if is_told else f"{setting} {name}"
 
 
 def _is_in_name(gap: str, match: re.Match[str]) -> bool:

@@ -33,8 +33,7 @@ class _Place:
 
     @classmethod
     def of(cls, row: Row, columns: Columns) -> _Place | None:
-        name = columns.counter_of(row.values)
-        count = None if name is None else as_number(row.values[name])
+        count = columns.count_of(row.values)
         return None if count is None else cls(epoch_of(row.values), count)
 
     def begins_after(self, before: _Place) -> bool:

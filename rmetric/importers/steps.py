@@ -101,9 +101,9 @@ class StepClock:
 
     def is_back(self, row: Mapping[str, Any]) -> bool:
         """Whether a row states the first count of the run, or one before it."""
-        name = self._columns.counter_of(row)
-        count = epoch_of(row) if name is None else as_number(row[name])
-        first = self._first_epoch if name is None and not self._columns.epochs_count else self._first
+        is_counted = self._columns.counter_of(row) is not None
+        count = self._columns.count_of(row) if is_counted else epoch_of(row)
+        first = self._first if is_counted or self._columns.epochs_count else self._first_epoch
         return count is not None and first is not None and count <= first
 
     def step(self, row: Mapping[str, Any], trains: bool) -> tuple[Any, bool]:
@@ -111,10 +111,8 @@ class StepClock:
         epoch, self.is_aside = epoch_of(row), False
         if self._columns.counters:
             return self._counted(row, trains, epoch)
-        if self._columns.epochs_count:
-            begins = epoch is not None and _is_set_back(epoch, self._last, self._first)
-        else:
-            begins = epoch is not None and _is_set_back(epoch, self._epoch, self._first_epoch)
+        places = (self._last, self._first) if self._columns.epochs_count else (self._epoch, self._first_epoch)
+        begins = epoch is not None and _is_set_back(epoch, *places)
         if begins:
             self.restart()
         if not self._columns.epochs_count:

@@ -10,7 +10,8 @@ from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.columns import Columns, late_names
+from rmetric.importers.column_choice import chosen
+from rmetric.importers.columns import late_names
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
@@ -29,20 +30,8 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
 _USUAL = (
-    "split",
-    "phase",
-    "mode",
-    "stage",
-    "subset",
-    "partition",
-    "type",
-    "kind",
-    "event",
-    "tag",
-    "msg",
-    "message",
-    "name",
-)
+    "split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message", "name",
+)  # fmt: skip
 _SPLIT_NAMES = frozenset(_USUAL) | {name.capitalize() for name in _USUAL}
 """Columns that may say of which data the numbers of a row are."""
 _LONGEST_SPLIT, _MOST_WORDS = 40, 3
@@ -65,7 +54,7 @@ def imported(path: Path, read: Rows, mapping: Mapping[str, str], on_damage: OnDa
     fields = FieldMap(mapping)
     read = widened(path, read, fields)
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
-    columns = Columns.chosen(survey, fields)
+    columns = chosen(survey, fields)
     if survey.rows and columns.fields.keys() <= {"learning_rate", "reward"}:
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
         if absent:

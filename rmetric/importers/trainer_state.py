@@ -13,7 +13,7 @@ from rmetric.files import is_utf_16
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_reader import NOT_UTF_8, NumberedEvent, OnDamage
 
 BLOCK_CHARACTERS = 1 << 16
 MAX_ENTRY_CHARACTERS = 1 << 20
@@ -61,7 +61,7 @@ def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, A
                 text.skip_to_object()
                 continue
             if "\ufffd" in source:
-                on_damage(line, "not UTF-8; the bad bytes were replaced")
+                on_damage(line, NOT_UTF_8)
             if isinstance(entry, dict):
                 yield line, entry
             else:

@@ -15,7 +15,7 @@ from rmetric.measurements import Observation
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_alone
-from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe
+from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe, remove_hooks
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
@@ -140,27 +140,38 @@ class CallOrder:
 
     @ends_alone
     def _look(self) -> None:
-        now, before, updated = self._stamp(), self._at_call, self._at_update
+        now = self._stamp()
+        misplaced = self._misplaced(now) if now else []
         self._at_call, self._at_update = now, None
         self._had_gradients |= bool(now)
-        misplaced = {
-            "late": updated is not None and now.same(updated),
-            "twice": before is not None and now.same(before),
-            "each pass": before is not None and now.one_pass_more(before),
-        }
-        for what in [what for what, seen in misplaced.items() if now and seen]:
+        for what in misplaced:
             self.count(what)
-        if now and not any(misplaced.values()) and not self._told and self._gradients_are_scaled():
+        if now and not misplaced and not self._told and self._gradients_are_scaled():
             self.count("scaled")
         if self._calls <= LOOKS and self._update_probe.gradients_kept:
             self.count("not cleared")
         if trains_as_in_evaluation(self._model):
             self.count("evaluation mode")
-        if self._calls == STEPS and not (self._updates or self._of_updates.compiled) and now:
+        if self._calls == STEPS:
+            self._look_back(now)
+
+    def _misplaced(self, now: GradientStamp) -> list[str]:
+        """What the gradients of a call say of its place, compared with those before."""
+        before, updated = self._at_call, self._at_update
+        seen = {
+            "late": updated is not None and now.same(updated),
+            "twice": before is not None and now.same(before),
+            "each pass": before is not None and now.one_pass_more(before),
+        }
+        return [what for what, there in seen.items() if there]
+
+    def _look_back(self, now: GradientStamp) -> None:
+        """Tell what was missing in all calls that were watched."""
+        if now and not (self._updates or self._of_updates.compiled):
             self.tell("no update")
-        if self._calls == STEPS and not self._had_gradients and not self._told:
+        if not self._had_gradients and not self._told:
             self.tell("no gradients")
-        if self._calls == STEPS and self._norms and self._rests:
+        if self._norms and self._rests:
             self.tell("rate of 0")
 
     @ends_alone
@@ -237,6 +248,4 @@ class CallOrder:
     def close(self) -> None:
         """Give back every hook. May be called twice."""
         self.closed = True
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        remove_hooks(self._handles)

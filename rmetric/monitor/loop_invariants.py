@@ -77,12 +77,16 @@ class Invariant(ABC):
         """Forget what was usual, and how long."""
         self.held = 0
 
+    def learn(self) -> None:  # noqa: B027 - most compare with nothing
+        """Take in, as usual, the step in which it was just found to hold."""
+
     def update(self, measured: Mapping[str, float]) -> Change | None:
         """Take in a step; returns what is news."""
         broken = self.is_broken(measured)
         if broken is None:
             return None
         if not broken:
+            self.learn()
             self.known |= self.by_chance and self.broken > 0
             self.held = 1 if self.broken else self.held + 1
             self.broken = 0
@@ -139,15 +143,26 @@ class FewBatches(Invariant):
         return FEW_BATCHES
 
 
-class OfLate(Invariant):
-    """A number that lies beside those of the last 32 measurements."""
+class Remembered(Invariant):
+    """A number that is compared with those of the last 32 measurements in which the invariant held."""
 
     by_chance = True
 
     def __init__(self) -> None:
         super().__init__()
-        self._usual: deque[float] = deque(maxlen=HELD)
-        self._now = math.nan
+        self._usual: deque[Any] = deque(maxlen=HELD)
+        self._now: Any = math.nan
+
+    def begin_anew(self) -> None:
+        super().begin_anew()
+        self._usual.clear()
+
+    def learn(self) -> None:
+        self._usual.append(self._now)
+
+
+class OfLate(Remembered):
+    """A number that does not lie beside those of late."""
 
     @abstractmethod
     def _value(self, measured: Mapping[str, float]) -> float:
@@ -165,14 +180,7 @@ class OfLate(Invariant):
         self._now = self._value(measured)
         if math.isnan(self._now):
             return None
-        broken = self._is_far(min(self._usual, default=self._now), max(self._usual, default=self._now))
-        if not broken:
-            self._usual.append(self._now)
-        return broken
-
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._usual.clear()
+        return self._is_far(min(self._usual, default=self._now), max(self._usual, default=self._now))
 
 
 class InputScale(OfLate):
@@ -234,12 +242,13 @@ class Clipping(Invariant):
             return None
         self._now, self._clipped, self._lengthened = norm * share, share < 1.0 - UNTOUCHED, share > 1.0 + UNTOUCHED
         least, most = min(norm, self._left_alone if self._bound == math.inf else self._bound), min(norm, self._bound)
-        broken = not least / FACTOR <= self._now <= most * FACTOR
-        if not broken and self._clipped:
+        return not least / FACTOR <= self._now <= most * FACTOR
+
+    def learn(self) -> None:
+        if self._clipped:
             self._bound = self._now
-        elif not broken:
+        else:
             self._left_alone = max(self._left_alone, self._now)
-        return broken
 
     def change(self) -> Change:
         before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else _in_short(self._bound)
@@ -304,10 +313,10 @@ class RateLeap(Invariant):
         self._now = measured.get("learning_rate", math.nan)
         if not 0.0 < self._now < math.inf:
             return None
-        broken = self._now >= RATE_FACTOR * self._before and self._now > SAME_RATE * self._largest
-        if not broken:
-            self._before, self._largest = self._now, max(self._now, self._largest)
-        return broken
+        return self._now >= RATE_FACTOR * self._before and self._now > SAME_RATE * self._largest
+
+    def learn(self) -> None:
+        self._before, self._largest = self._now, max(self._now, self._largest)
 
     def change(self) -> Change:
         return Change(RATE, self._before, self._now)
@@ -335,20 +344,12 @@ class NothingToLearn(Invariant):
         return NOTHING_TO_LEARN
 
 
-class OfGradients(Invariant):
+class OfGradients(Remembered):
     """Of the gradients as they come. Where layers are frozen or freed, what is usual is learned anew."""
-
-    by_chance = True
 
     def __init__(self) -> None:
         super().__init__()
         self._required = math.inf
-        self._usual: deque[Any] = deque(maxlen=HELD)
-        self._now = math.nan
-
-    def begin_anew(self) -> None:
-        super().begin_anew()
-        self._usual.clear()
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         before, self._required = self._required, measured.get("required_gradients", math.inf)
@@ -368,20 +369,13 @@ class NoMore(OfGradients):
     step the first does; where all do, each clears what the one before has added.
     """
 
-    _usual: deque[float]
-
     def __init__(self, name: str, setting: str) -> None:
         super().__init__()
         self._name, self._setting = name, setting
 
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
         self._now = measured.get(self._name, math.nan)
-        if math.isnan(self._now):
-            return None
-        broken = self._now > max(self._usual, default=self._now)
-        if not broken:
-            self._usual.append(self._now)
-        return broken
+        return None if math.isnan(self._now) else self._now > max(self._usual, default=self._now)
 
     def change(self) -> Change:
         return Change(self._setting, max(self._usual, default=0.0), self._now)
@@ -394,21 +388,16 @@ class GradientFalls(OfGradients):
     after it was logged.
     """
 
-    _usual: deque[tuple[float, float]]
-
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        loss, self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
-        if not (math.isfinite(loss) and math.isfinite(self._now)):
+        loss, norm = self._now = measured.get("training_loss", math.nan), measured["grad_norm"]
+        if not (math.isfinite(loss) and math.isfinite(norm)):
             return None
-        losses, norms = zip(*(self._usual or [(loss, self._now)]), strict=True)
-        broken = self._now * FACTOR < min(norms) and loss >= min(losses)
-        if not broken:
-            self._usual.append((loss, self._now))
-        return broken
+        losses, norms = zip(*(self._usual or [self._now]), strict=True)
+        return norm * FACTOR < min(norms) and loss >= min(losses)
 
     def change(self) -> Change:
         least = min((norm for _, norm in self._usual), default=math.nan)
-        return Change(NORM, f"at least {least:.3g}", _in_short(self._now))
+        return Change(NORM, f"at least {least:.3g}", _in_short(self._now[1]))
 
 
 class LossFalls(OfLate):

@@ -16,7 +16,7 @@ from torch import nn
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
-from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.log_writer import SCHEMA_VERSION, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.estimators import Estimators
@@ -234,7 +234,7 @@ class Recorder:
             "event": "METRICS",
             "step": observation.step,
             **{name: value for name, value in values.items() if not math.isnan(value)},
-            **_mechanism_fields(observation.mechanism),
+            **({"mechanism": with_non_finite_named(observation.mechanism)} if observation.mechanism else {}),
             "alerts": dict(detections.first_alerts),
             "active_workers": [worker for worker in self._workers if worker not in self._lost],
             "is_nan": math.isinf(observation["training_loss"]),
@@ -255,12 +255,3 @@ class Recorder:
         self._notes = [dict(note) for note in state["notes"]]
         self._sources, self._lost = dict(state["sources"]), {*state["lost"]}
         self._sinks.load_state_dict(state["sinks"])
-
-
-def _mechanism_fields(mechanism: Mapping[str, float]) -> Event:
-    """Measurements of the mechanism monitors under one name; nothing in the steps between."""
-    if not mechanism:
-        return {}
-    finite = {name: value for name, value in mechanism.items() if math.isfinite(value)}
-    others = [name for name in mechanism if name not in finite]
-    return {"mechanism": {**finite, "non_finite": others} if others else finite}

@@ -37,7 +37,7 @@ def page_of(runs: Sequence[ReportedRun]) -> str:
     """
     script = _joined(SCRIPTS)
     return _environment().get_template("page.html").render(
-        title=_title(runs),
+        title=f"Training report: {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}",
         verdict=_verdict(runs),
         several=len(runs) > 1,
         runs=runs_table(runs),
@@ -51,10 +51,6 @@ def page_of(runs: Sequence[ReportedRun]) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         licence=_asset("uplot/LICENSE"),
     )  # fmt: skip
-
-
-def _title(runs: Sequence[ReportedRun]) -> str:
-    return f"Training report: {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}"
 
 
 def _verdict(runs: Sequence[ReportedRun]) -> str:

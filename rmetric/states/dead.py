@@ -37,10 +37,11 @@ def dead(observations: Observations) -> Evidence | None:
     zero = loss == 0.0
     broke = _fell_at_once(loss) and not _moves(observations["validation_loss"][zero])
     disguised = zero & (np.isinf(norm) | (np.isnan(norm) & broke))
+    comes_singly = (zero[:-1] & ~zero[1:]).any()
     kinds = {
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
-        "the gradient norm is exactly 0": (norm == 0.0) & ~(zero & _comes_singly(zero)),
+        "the gradient norm is exactly 0": (norm == 0.0) & ~(zero & comes_singly),
         "the loss is the same to its last digit": _stands_still(loss),
     }
     rows = np.flatnonzero(~np.isnan(loss) | ~np.isnan(norm))
@@ -77,11 +78,6 @@ def _stands_still(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     if lasting >= LEAST_THE_SAME <= len(before) and 0.0 < COARSE * before.min() <= np.median(before):
         still[known[-lasting:]] = loss[-1] != 0.0 and is_exact(float(loss[known[-1]]))
     return still
-
-
-def _comes_singly(flags: NDArray[np.bool_]) -> bool:
-    """True if a value was true and the one after it was not."""
-    return bool((flags[:-1] & ~flags[1:]).any())
 
 
 def _fell_at_once(loss: NDArray[np.float64]) -> bool:

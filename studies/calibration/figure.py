@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from rmetric.detectors import DETECTORS
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.calibration.comparison import Compared, Comparison
+from studies.captions import short_title
 
 NAME, TITLE = "figure_8_simulated_vs_real", "Figure 8: Simulated against real"
 SIGNAL_TITLES = {
@@ -56,7 +56,8 @@ def draw(comparison: Comparison) -> Drawing:
 @style.styled
 def figure(comparison: Comparison) -> Figure:
     """Four panels."""
-    titles = {row.of[0]: detector_title(row.of[0]) for row in comparison.detectors}
+    names = [row.of[0] for row in comparison.detectors]
+    titles = {name: short_title(DETECTORS[name].title) if name in DETECTORS else name for name in names}
     drawn = style.new_figure(6.6 + 0.165 * -(-len(titles) // LEGEND_COLUMNS))
     panels = drawn.subplots(2, 2).ravel().tolist()
     spread = [row for row in comparison.noise if row.statistic == "standard deviation"]
@@ -82,11 +83,6 @@ def figure(comparison: Comparison) -> Figure:
         drawn.legend(handles=_handles([*faults_shown], faults_shown), loc="outside upper right", ncols=4,
                      title="(b) and (c)", alignment="left", handletextpad=0.1, columnspacing=1.0)  # fmt: skip
     return drawn
-
-
-def detector_title(name: str) -> str:
-    """Title of a registered detector without its setting; else its name."""
-    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", DETECTORS[name].title) if name in DETECTORS else name
 
 
 def fault_title(name: str) -> str:

@@ -55,7 +55,7 @@ def runs_table(results: CaseResults) -> Table:
                 "alert_paper": paper.step,
                 "lead_paper": paper.lead,
                 "false_paper": paper.false_alarms,
-                "warning_strict": _warning(strict),
+                "warning_strict": strict.step if strict.verdict == "warned" else strict.lead,
                 "lead_strict": strict.lead,
                 "false_strict": strict.false_alarms,
                 "first_strict": _first_to_warn(results, index),
@@ -185,11 +185,6 @@ def _long_row(results: CaseResults, index: int, finding: Finding) -> dict[str, C
 def whole(score: Score) -> Any:
     """A count or step as a whole number; undefined ones as they are, with their reason."""
     return int(score.value) if score.defined else score
-
-
-def _warning(finding: Finding) -> Score:
-    """The step of a warning; that of an absorbed or false alarm is none."""
-    return finding.step if finding.verdict == "warned" else finding.lead
 
 
 def _first_to_warn(results: CaseResults, index: int) -> Cell:

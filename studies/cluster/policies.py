@@ -14,6 +14,7 @@ from rmetric.detectors import ROBUST
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import resample
+from rmetric.replay.events import is_finite_number
 from rmetric.streams import RunStreams
 from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job
 
@@ -149,18 +150,13 @@ class RepairEffect:
         >>> RepairEffect.of({"repaired_share": 0.995, "repair_overhead_pct": -0.02})
         RepairEffect(share=0.995, overhead_pct=0.0, share_measured=True, overhead_measured=True)
         """
-        share, overhead = (_number(summary.get(key)) for key in ("repaired_share", "repair_overhead_pct"))
+        share, overhead = summary.get("repaired_share"), summary.get("repair_overhead_pct")
         found: dict[str, Any] = {}
-        if share is not None:
-            found |= {"share": share, "share_measured": True}
-        if overhead is not None:  # a cost below the noise of a clock is none
-            found |= {"overhead_pct": max(overhead, 0.0), "overhead_measured": True}
+        if is_finite_number(share):
+            found |= {"share": float(share), "share_measured": True}
+        if is_finite_number(overhead):  # a cost below the noise of a clock is none
+            found |= {"overhead_pct": max(float(overhead), 0.0), "overhead_measured": True}
         return cls(**found)
-
-
-def _number(value: object) -> float | None:
-    known = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if known else None  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)

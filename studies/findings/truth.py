@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -74,7 +74,8 @@ def of_strangers(place: Path, name: str) -> Iterator[Labelled]:
     """Runs of one source of strangers, by the labels of :mod:`studies.abroad.labels` and the states seen by eye."""
     found: RunSet = sources.strangers(place, name)
     for run, label in zip(found.study.runs, found.labels, strict=True):
-        yield Labelled(name, run, (*_excursions(label), *_states(run.name)))
+        states = [Problem(state, "by eye", 0, kinds=(state,)) for state in _by_eye().get(run.name, ())]
+        yield Labelled(name, run, (*_excursions(label), *states))
 
 
 def _excursions(label: Label) -> Iterator[Problem]:
@@ -83,10 +84,6 @@ def _excursions(label: Label) -> Iterator[Problem]:
             yield Problem("failure", "failure", max(item.begin - AHEAD, 0))
         else:
             yield Problem("instability", "instability", item.rise - TOLERANCE, item.end + AFTERMATH)
-
-
-def _states(run: str) -> Sequence[Problem]:
-    return [Problem(state, "by eye", 0, kinds=(state,)) for state in _by_eye().get(run, ())]
 
 
 @cache

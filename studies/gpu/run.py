@@ -131,16 +131,14 @@ def table(report: dict[str, Any]) -> Table:
             "part": name,
             "status": part["status"],
             "seconds": part.get("seconds"),
-            "found": _words(part["found"]) if "found" in part else part["reason"].splitlines()[-1],
+            "found": "; ".join(f"{name} {value}" for name, value in part["found"].items())
+            if "found" in part
+            else part["reason"].splitlines()[-1],
         }
         for name, part in report["parts"].items()
     ]
     of = ", ".join(f"{key} {value}" for key, value in report["machine"].items())
     return Table("gpu", "Everything that needs a GPU", f"On {of}.", COLUMNS, rows)
-
-
-def _words(found: dict[str, Any]) -> str:
-    return "; ".join(f"{name} {value}" for name, value in found.items())
 
 
 if __name__ == "__main__":

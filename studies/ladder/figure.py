@@ -50,13 +50,10 @@ def figure(results: Sequence[Result]) -> Figure:
         linestyle="none", label="with this alone",
     )  # fmt: skip
     ax.axvline(PAPER_F1, color=style.BLACK, linewidth=0.8, linestyle=":", zorder=1.5, label=f"the paper: {PAPER_F1}")
-    ax.set_yticks(place, [style.broken(_label(result, at), TITLE_WIDTH) for at, result in enumerate(results)])
+    labels = [f"+ {result.title}" if at else result.title for at, result in enumerate(results)]
+    ax.set_yticks(place, [style.broken(label, TITLE_WIDTH) for label in labels])
     ax.invert_yaxis()
     ax.set_xlim(0.0, 1.12)
     ax.set_xlabel("F1 of the R-Metric, 95 % interval")
     drawn.legend(loc="outside upper right", ncols=2)
     return drawn
-
-
-def _label(result: Result, at: int) -> str:
-    return f"+ {result.title}" if at else result.title

@@ -16,7 +16,6 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from rmetric.evaluation.scores import Score
 from rmetric.faults import NO_FAULT, file_name_part
 from rmetric.records import Run
 from rmetric.reporting import style
@@ -294,8 +293,4 @@ def _text(cell: Signature) -> str:
         return UNMEASURED
     if not cell.fired:
         return ""
-    return _steps(cell.lead)
-
-
-def _steps(score: Score) -> str:
-    return number(score.value, 0) if score.defined else NEVER
+    return number(cell.lead.value, 0) if cell.lead.defined else NEVER

@@ -39,10 +39,6 @@ def _on_alert() -> InterventionRule:
     return InterventionRule(on=(ROBUST,))
 
 
-def _on_collapse() -> InterventionRule:
-    return InterventionRule(on=("router_collapse",))
-
-
 LR_SPIKE, LARGE_LR, EXPLOSION = "LR_SPIKE@high", "LARGE_LR@high", "GRADIENT_EXPLOSION@high"
 LOW_PRECISION, NAN_BATCH = "LOW_PRECISION_ATTENTION@high", "NAN_BATCH"
 IMBALANCE, LOST_EXPERTS = "ROUTER_IMBALANCE:imbalance_factor=0.9", "EXPERT_FAILURE@high"
@@ -63,7 +59,9 @@ MITIGATIONS: Mapping[str, Mitigation] = {
     "LowerLearningRate": Mitigation(lambda: LowerLearningRate(factor=0.1, when=_on_alert()), (LR_SPIKE, LARGE_LR)),
     "ClipGradients": Mitigation(ClipGradients, (EXPLOSION, LR_SPIKE)),
     "SkipUpdate": Mitigation(lambda: SkipUpdate(certain=False), (EXPLOSION, NAN_BATCH)),
-    "ResetRouterBias": Mitigation(lambda: ResetRouterBias(when=_on_collapse()), (IMBALANCE,), ("tiny-moe",)),
+    "ResetRouterBias": Mitigation(
+        lambda: ResetRouterBias(when=InterventionRule(on=("router_collapse",))), (IMBALANCE,), ("tiny-moe",)
+    ),
 }
 
 

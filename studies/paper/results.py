@@ -71,16 +71,12 @@ def evaluators(
 
     The scores of several studies are kept in folders of their own.
     """
-    folders, chosen = _caches(cache, studies), [*dict.fromkeys(names)]
+    folders = {name: cache if len(studies) == 1 else cache / name for name in studies}
+    chosen = [*dict.fromkeys(names)]
     return {
         name: Evaluator.of(study, chosen, cache=folders[name], jobs=jobs, plugins=plugins, draws=draws, seed=seed)
         for name, study in studies.items()
     }
-
-
-def _caches(root: Path, studies: Mapping[str, Study]) -> dict[str, Path]:
-    """Folder of the scores of each study: the root itself if there is one study."""
-    return {name: root if len(studies) == 1 else root / name for name in studies}
 
 
 @one_thread

@@ -197,12 +197,8 @@ def _records(
         step=step,
         after=np.concatenate([*(wanted[index][1] for index in indices), np.empty(0, np.int64)]),
         failure_step=np.where(np.isnan(failure), np.inf, failure),
-        observed_until=np.repeat([_observed_until(timeline, index) for index in indices], lengths),
+        # An excess that begins in the last steps is undecided, so nothing is known of them.
+        observed_until=np.repeat([float(timeline.truths[at].horizon - UNDECIDED_STEPS) for at in indices], lengths),
         fault_on=step >= onset,
         family=np.repeat(np.array(families, dtype=np.str_), lengths),
     )
-
-
-def _observed_until(timeline: Timeline, index: int) -> float:
-    """An excess that begins in the last steps is undecided, so nothing is known of them."""
-    return float(timeline.truths[index].horizon - UNDECIDED_STEPS)

@@ -198,7 +198,8 @@ class _Draw:
 
     def next(self, stage: Stage) -> Injection:
         kinds = self._sites[stage]
-        site = self._one_of(kinds[self._card(("kind", stage), list(kinds))])
+        sites = kinds[self._card(("kind", stage), list(kinds))]
+        site = sites[int(self._rng.integers(len(sites)))]
         return Injection(
             step=self._card(("onset", stage), list(self._onsets)),
             worker=None if stage == "memory" else int(self._rng.integers(self._settings.workers)),
@@ -212,9 +213,6 @@ class _Draw:
         if wrong := [bit for bit in self._bits if bit >= layout.bits]:
             raise UserError(f"{layout.name} numbers have no bit {wrong[0]}; choose 0 to {layout.bits - 1}")
         return list(self._bits) or drawn_bits(layout)
-
-    def _one_of(self, items: list[Any]) -> Any:
-        return items[int(self._rng.integers(len(items)))]
 
     def _card(self, deck: Any, cards: list[Any]) -> Any:
         if not self._decks.get(deck):

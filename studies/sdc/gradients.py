@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRun
+from rmetric.monitor.loop_probes import remove_hooks
 
 SIZE = 512
 """Numbers of a sketch: the cosine of two sketches is that of the gradients within about 1/√512 = 0.04."""
@@ -67,9 +68,7 @@ class GradientSketch:
 
     def close(self) -> None:
         """Give back every hook."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        remove_hooks(self._handles)
 
     def __enter__(self) -> Self:
         return self

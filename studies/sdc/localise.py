@@ -211,7 +211,9 @@ def localise(evidence: StepEvidence, products: Sequence[Product]) -> Diagnosis:
     injected, recomputed = evidence.injected, evidence.recomputed
     changed = _differing(evidence.stored, injected.memory)
     if changed:
-        return Diagnosis("memory", tensors=tuple(_without_state(name) for name in changed))
+        # What the optimizer remembers of a parameter is told by the parameter's name.
+        names = tuple(name.removesuffix(".exp_avg_sq").removesuffix(".exp_avg") for name in changed)
+        return Diagnosis("memory", tensors=names)
     outputs = _differing(injected.outputs, recomputed.outputs)
     if outputs:
         first = outputs[0][1]
@@ -240,11 +242,6 @@ def _behind(names: set[str], products: Sequence[Product]) -> tuple[str, ...]:
         return tuple(names)
     fewest = min(len(product.reaches ^ names) for product in backward)
     return tuple(dict.fromkeys(product.tensor for product in backward if len(product.reaches ^ names) == fewest))
-
-
-def _without_state(name: str) -> str:
-    """A parameter's name without that of what the optimizer remembers of it."""
-    return name.removesuffix(".exp_avg_sq").removesuffix(".exp_avg")
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,5 @@ def _trained() -> Transformer:
 def other_domain() -> Corpus:
     """Prose in capital letters: the help texts of Python, far enough from what the model has read."""
     text = documentation()
-    return corpus_of(f"{text.name}, in capitals", np.frombuffer(_capitals(text), dtype=np.uint8), text.vocabulary)
-
-
-def _capitals(text: Corpus) -> bytes:
-    return bytes(np.concatenate([text.train, text.held_out]).astype(np.uint8)).upper()
+    capitals = np.concatenate([text.train, text.held_out]).astype(np.uint8).tobytes().upper()
+    return corpus_of(f"{text.name}, in capitals", np.frombuffer(capitals, dtype=np.uint8), text.vocabulary)

@@ -11,7 +11,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import ALIASES, FieldMap, Row, flattened, parse_mapping, read_run, runs_of
-from rmetric.importers.columns import Columns
+from rmetric.importers.column_choice import chosen
 from rmetric.importers.names import meanings
 from rmetric.importers.survey import Survey
 from rmetric.measurements import MAPPED
@@ -19,7 +19,7 @@ from rmetric.measurements import MAPPED
 
 def understood(record: dict[str, Any], fields: FieldMap | None = None) -> dict[str, Any]:
     """A record under our names, as it is read where it is a whole log."""
-    columns = Columns.chosen(Survey.of([Row(1, record)]), fields or FieldMap({}))
+    columns = chosen(Survey.of([Row(1, record)]), fields or FieldMap({}))
     counter = columns.counter_of(record)
     return columns.values(record) | ({} if counter is None else {"step": record[counter]})
 

@@ -155,3 +155,8 @@ def test_a_column_that_is_rare_or_constant_takes_no_precedence_over_the_calls(
     rows = [{"_step": step, "loss": 2.0} | (rarely or ({"iter": step} if step % 5 else {})) for step in range(40)]
     run = run_of(tmp_path, rows)
     assert run.observations.step.tolist() == [*range(40)]
+
+
+def test_a_bonus_alone_is_no_training_loss(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no column of use"):
+        run_of(tmp_path, [{"step": step, "policy_entropy_loss": 3 - step / 9} for step in range(9)])

@@ -4,9 +4,12 @@ Nothing here waits for the device, and a probe that fails ends itself and not th
 """
 
 from rmetric.monitor.loop_probes.batch import BatchProbe
-from rmetric.monitor.loop_probes.hooks import ModelHook, PassHook, UpdateHook
+from rmetric.monitor.loop_probes.hooks import ModelHook, PassHook, UpdateHook, remove_hooks
 from rmetric.monitor.loop_probes.statistics import StatisticsProbe
 from rmetric.monitor.loop_probes.target import TargetProbe
 from rmetric.monitor.loop_probes.update import UpdateProbe
 
-__all__ = ["BatchProbe", "ModelHook", "PassHook", "StatisticsProbe", "TargetProbe", "UpdateHook", "UpdateProbe"]
+__all__ = [
+    "BatchProbe", "ModelHook", "PassHook", "StatisticsProbe", "TargetProbe", "UpdateHook", "UpdateProbe",
+    "remove_hooks",
+]  # fmt: skip

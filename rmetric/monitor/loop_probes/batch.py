@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_iter
 
 from rmetric.monitor.batch_shapes import Shape
 from rmetric.monitor.guard import ends_alone
-from rmetric.monitor.loop_probes.hooks import ModelHook
+from rmetric.monitor.loop_probes.hooks import ModelHook, remove_hooks
 from rmetric.monitor.loop_probes.samples import INPUTS, LEAVES, TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
 from rmetric.monitor.tensors import stride_of
 
@@ -65,13 +65,8 @@ class BatchProbe:
         return measured
 
     def _called_as_a_whole(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        self._leave_parts()
+        remove_hooks(self._of_parts)
         self._look(args, kwargs)
-
-    def _leave_parts(self) -> None:
-        for handle in self._of_parts:
-            handle.remove()
-        self._of_parts = []
 
     @ends_alone
     def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
@@ -121,7 +116,7 @@ class BatchProbe:
         """Give back the hooks. May be called twice."""
         self.closed = True
         self._of_model.remove()
-        self._leave_parts()
+        remove_hooks(self._of_parts)
 
 
 def _parts(model: nn.Module) -> list[nn.Module]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 
 class PassHook:
@@ -44,6 +45,13 @@ class UpdateHook:
             self.compiled = True  # the compiled step does that, each time
         else:
             self._look(*given)
+
+
+def remove_hooks(handles: list[RemovableHandle]) -> None:
+    """Give back hooks; the list is empty afterwards."""
+    for handle in handles:
+        handle.remove()
+    handles.clear()
 
 
 def _is_traced() -> bool:

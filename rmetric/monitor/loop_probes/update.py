@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.monitor.guard import ends_alone
-from rmetric.monitor.loop_probes.hooks import UpdateHook
+from rmetric.monitor.loop_probes.hooks import UpdateHook, remove_hooks
 from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_same, sample_of
 from rmetric.monitor.parameters import ModelParameters, owned_by
 from rmetric.monitor.processes import Processes
@@ -91,7 +91,7 @@ class UpdateProbe:
             ]
         self._calls_since_update += 1
         if self._armed and not due:
-            self._leave_passes()
+            remove_hooks(self._of_passes)
         self._armed = due
 
     @property
@@ -215,7 +215,7 @@ class UpdateProbe:
         left_alone = [item for item in self._source.present if id(item) not in self._source.renormalised]
         whole = [item for item in left_alone if type(item) is nn.Parameter and item.is_contiguous()]
         updated = [item for item in whole if id(item) in owned and item.requires_grad and item.grad is not None]
-        self._leave_passes()
+        remove_hooks(self._of_passes)
         self._parameter = min(updated, key=nn.Parameter.numel, default=None)
         if self._parameter is None:
             return
@@ -235,11 +235,6 @@ class UpdateProbe:
             large = [item for item in self._compared if item.numel() >= SIGNS]
             self._of_passes += [item.register_post_accumulate_grad_hook(self._keep) for item in large]
 
-    def _leave_passes(self) -> None:
-        for handle in self._of_passes:
-            handle.remove()
-        self._of_passes = []
-
     def _weights(self) -> Tensor:
         """A sample of the weights, bit for bit: a NaN is the same as before, too."""
         places = [item.data_ptr() for item in self._compared]
@@ -252,6 +247,5 @@ class UpdateProbe:
     def close(self) -> None:
         """Give back all hooks. May be called twice."""
         self.closed = True
-        self._leave_passes()
-        for handle in self._of_updates:
-            handle.remove()
+        remove_hooks(self._of_passes)
+        remove_hooks(self._of_updates)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.errors import UserError
+from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.mechanism.base import (
     LARGEST,
     HookGuard,
@@ -123,9 +124,7 @@ class GradientAlignment(MechanismMonitor):
         self._seen, self._found = [[] for _ in self._parameters], {}
 
     def disarm(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        remove_hooks(self._handles)
 
     def take(self) -> Task | None:
         self._guard.check()

@@ -11,7 +11,7 @@ from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
 from rmetric.live.models.structure import ExpertBlock, expert_blocks
-from rmetric.monitor.loop_probes import PassHook
+from rmetric.monitor.loop_probes import PassHook, remove_hooks
 from rmetric.monitor.mechanism.base import (
     DeviceArrays,
     HookGuard,
@@ -80,9 +80,7 @@ class Router(MechanismMonitor):
             choices.forget()
 
     def disarm(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        remove_hooks(self._handles)
 
     def take(self) -> Task | None:
         self._guard.check()

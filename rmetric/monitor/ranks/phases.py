@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rmetric.monitor.loop_probes import PassHook, UpdateHook
+from rmetric.monitor.loop_probes import PassHook, UpdateHook, remove_hooks
 
 LOGGER = logging.getLogger("rmetric")
 INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
@@ -188,9 +188,8 @@ class PhaseClock:
 
     def close(self) -> None:
         """Give back every hook. May be called twice."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles, self._running, self._spans = [], None, []
+        remove_hooks(self._handles)
+        self._running, self._spans = None, []
         self._of_steps.clear()
         self._move(ENDED)
 

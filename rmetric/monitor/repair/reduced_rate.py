@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
+from rmetric.monitor.loop_probes import remove_hooks
 
 
 class ReducedRate:
@@ -56,9 +57,7 @@ class ReducedRate:
     def close(self) -> None:
         """Give back the rates and the hooks. May be called twice."""
         self._give_back()
-        for handle in self._handles:
-            handle.remove()
-        self._handles = []
+        remove_hooks(self._handles)
 
 
 def _with_rate(optimizer: Optimizer) -> list[dict[str, Any]]:

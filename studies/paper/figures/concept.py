@@ -73,7 +73,7 @@ class Diagram:
 def concept() -> Diagram:
     """The diagram; every number in it is read from the code that uses it."""
     metric = RMetric.paper()
-    workers = {profile.workers for _, profile in ARCHITECTURES.items()}
+    workers = " or ".join(map(str, sorted({profile.workers for _, profile in ARCHITECTURES.items()})))
     weights = metric.weights
     left, middle, right, truth = 0.82, 2.2, 3.58, 5.72
     wide = 4.04
@@ -81,7 +81,7 @@ def concept() -> Diagram:
         nodes=[
             Node("run", "Training run; a fault begins at a random step (the onset)", middle, 5.1, width=wide),
             Node("lambda", "λ: hardware\nevents per hour", left, 4.3, "metric", 1.22),
-            Node("sigma", f"σ²: gradient variance\nover {_either(workers)} workers", middle, 4.3, "metric", 1.22),
+            Node("sigma", f"σ²: gradient variance\nover {workers} workers", middle, 4.3, "metric", 1.22),
             Node("delta", "ΔL: drift of the\nvalidation loss", right, 4.3, "metric", 1.22),
             Node("norm", f"min–max of each signal over its own last {metric.window:,} records:\n"
                          "λ′, σ²′ and ΔL′ between 0 and 1", middle, 3.52, "metric", wide),
@@ -214,7 +214,3 @@ def _draw_edge(ax: Axes, edge: Edge, tail: _Box, head: _Box) -> None:
     )  # fmt: skip
     if edge.text:
         ax.text(start[0] + 0.06, (start[1] + end[1]) / 2, edge.text, ha="left", va="center", fontsize=8, zorder=4)
-
-
-def _either(numbers: set[int]) -> str:
-    return " or ".join(map(str, sorted(numbers)))

@@ -230,12 +230,9 @@ def _caption(columns: Sequence[Column], names: Sequence[str]) -> str:
 
 def _facts(ev: Evaluator, protocols: Sequence[Protocol]) -> str:
     """Facts of one study, for the caption."""
-    healthy = [f"{_healthy(ev):,} distinct healthy steps."] if "strict" in protocols else []
+    steps = int(ev.timeline.healthy_steps[ev.timeline.counted("strict")].sum())
+    healthy = [f"{steps:,} distinct healthy steps."] if "strict" in protocols else []
     return " ".join([*healthy, *_undefined(ev, protocols), captions.runs(ev), *captions.unmeasured(ev)])
-
-
-def _healthy(ev: Evaluator) -> int:
-    return int(ev.timeline.healthy_steps[ev.timeline.counted("strict")].sum())
 
 
 def _which(ev: Evaluator, names: Sequence[str]) -> str:

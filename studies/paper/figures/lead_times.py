@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from rmetric.records import NO_FAULT
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
+from studies.captions import short_title
 from studies.paper.figures import curves
 
 NAME, TITLE = "figure_4_lead_times", "Figure 4: Lead times by fault"
@@ -68,7 +68,7 @@ def select(ev: Evaluator) -> Shown:
     failed = ev.timeline.failed & ev.timeline.counted("strict") & ev.halves.score
     if other and failed.any() and all(item.counts is not None for item in fitted.values()):
         series = [
-            Series(name, f"{_short(ev, name)}, threshold {item.threshold:.3g}", item.counts)
+            Series(name, f"{short_title(ev.detectors[name].title)}, threshold {item.threshold:.3g}", item.counts)
             for name, item in fitted.items()
             if item.counts is not None
         ]
@@ -87,11 +87,6 @@ def select(ev: Evaluator) -> Shown:
         "thresholds and one to score them; the other detector is the causal one with the highest F1."
     )
     return Shown(series, np.ones(len(ev.timeline), bool), how)
-
-
-def _short(ev: Evaluator, name: str) -> str:
-    """Title without the published threshold, which is not the one in use."""
-    return re.sub(r" \([^)]*\d[^)]*\)$| > .*", "", ev.detectors[name].title)
 
 
 def best_other(ev: Evaluator) -> str | None:
@@ -215,15 +210,12 @@ def _axes(ax: Axes, rows: Sequence[tuple[str, NDArray[np.bool_]]], longest: floa
     ax.xaxis.set_major_locator(FixedLocator(ticks))
     ax.set_xlim(-0.15, max(longest, 10.0) * 1.3)
     ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.set_yticks(range(len(rows)), [_label(name) for name, _ in rows])
+    labels = [style.broken(fault.replace("_", " ").replace("+", " + "), 16) for fault, _ in rows]
+    ax.set_yticks(range(len(rows)), labels)
     ax.tick_params(axis="y", length=0)
     ax.set_ylabel("fault")
     ax.grid(visible=True, axis="x")
     ax.text(1.015, 1.003, "warned\nof failed", transform=ax.transAxes, va="bottom", ha="left")
-
-
-def _label(fault: str) -> str:
-    return style.broken(fault.replace("_", " ").replace("+", " + "), 16)
 
 
 def _median(look: style.Look) -> dict[str, Any]:

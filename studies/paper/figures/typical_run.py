@@ -83,7 +83,7 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
             raise UserError(f"the log {name} holds no record; choose another --run")
         return runs[index], truths[index], "It was chosen by name."
     fitting = [  # numbers and not runs: those of a large study do not fit into memory
-        (_signals(run), truth.incubation, run.name, index)
+        (sum(run.observations.has(name) for name, *_ in style.SIGNALS), truth.incubation, run.name, index)
         for index, (run, truth) in enumerate(zip(runs, truths, strict=True))
         if truth.kind == "failed"
         and truth.reason in (NAN_LOSS, DIVERGED)
@@ -102,10 +102,6 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
         f"nearest to their median ({steps})."
     )
     return runs[index], truths[index], why
-
-
-def _signals(run: Run) -> int:
-    return sum(run.observations.has(name) for name, *_ in style.SIGNALS)
 
 
 def twin_of(run: Run, others: Sequence[Run]) -> tuple[Run | None, str]:
