@@ -78,9 +78,7 @@ class BatchProbe:
         self._trained: _Pass | None = None
         self._count = 0
         self._several = self._acts = False  # a step has had several passes; the first of them has had no gradient
-        self._called: int | None = (
-            None  # of model and parts, the one that was called first: what they are given differs
-        )
+        self._called: int | None = None  # the one of model and parts that came first: others are given other things
         whole, *of_parts = [
             module.register_forward_hook(ModelHook(partial(self._returned, place)), with_kwargs=True)
             for place, module in enumerate((model, *_parts(model)))
