@@ -193,6 +193,11 @@ ON_SETTINGS: Mapping[str, Advice] = {
         ("targets that are all masked or ignored", "a loss or weights of examples that were multiplied by 0"),
         "Look at the targets of a batch and at their mask: nothing is learned",
     ),
+    "the number of tensors that are trained": Advice(
+        ("requires_grad_(False) on more than was meant, or on what is trained again later", "a part of the model that "
+         "was removed, merged or replaced"),
+        "Look at requires_grad of model.named_parameters()",
+    ),
     "the number of tensors that get no gradient any more": Advice(
         ("a part of the model that was detached, or is no longer used", "units that have all died", "gradients too "
          "small for their precision"),

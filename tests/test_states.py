@@ -137,6 +137,16 @@ def test_a_run_that_soon_lost_what_it_had_learned_did_learn() -> None:
     assert names(observed(training_loss=lost)) == ["WORSE_LEVEL"]
 
 
+def test_a_margin_that_batches_keep_may_be_lost_but_a_loss_that_begins_at_0_can_only_rise() -> None:
+    at = np.arange(RECORDS)
+    kept = np.maximum(0.0, 0.05 * np.exp(-at / 60.0) - 0.012 + 0.01 * normal(7))
+    risen = np.where(at < 200, kept, 0.1 + 0.02 * np.abs(normal(8)))
+    assert names(observed(training_loss=risen)) == ["WORSE_LEVEL"]
+    penalty = 0.02 * (1.0 - np.exp(-at / 60.0)) * (1.0 + 0.1 * normal(9))
+    assert penalty[0] == 0.0 and names(observed(training_loss=penalty)) == []
+    assert names(observed(training_loss=penalty[1:])) == ["WORSE_LEVEL"]
+
+
 def test_a_validation_loss_that_falls_is_learning() -> None:
     noise = np.random.default_rng(3).normal(size=RECORDS)
     validation = np.where(np.arange(RECORDS) % 20 == 19, FALLING, math.nan)

@@ -65,6 +65,10 @@ class Examination:
         self._cadence = Cadence()
         self._anew: list[int] = []
         """Steps of the first records that came after an unusual interval, and one more if there are more."""
+        self._trained = math.nan
+        """How many tensors are trained, as far as records say."""
+        self._fewer: list[str] = []
+        """Where they became fewer: a step and the numbers; one more than are told if there are more."""
         self._begun = self._ended = False
         """Whether the log, of a kind that says both, says that the run begins, and that it ends."""
         self._failure: Mapping[str, Any] | None = None
@@ -84,6 +88,7 @@ class Examination:
                 self._measured[name] = Measured(before + len(at), int(at[-1]))
         anew = observations.step[self._cadence.extend(observations)]
         self._anew += anew[: MOST_ANNOUNCED + 1 - len(self._anew)].tolist()
+        self._note_fewer(observations)
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
         announced = observations.announced
@@ -102,6 +107,14 @@ class Examination:
             self._failure = line if line.get("event") == FAILURE else None
             if line.get("event") == SETTING_CHANGED:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
+
+    def _note_fewer(self, observations: Observations) -> None:
+        """Take in where fewer tensors are trained than before."""
+        trained = observations["trained_parameters"]
+        for row in np.flatnonzero(~np.isnan(trained)).tolist():
+            before, self._trained = self._trained, float(trained[row])
+            if self._trained < before and len(self._fewer) <= MOST_ANNOUNCED:
+                self._fewer.append(f"step {observations.step[row]:,} ({self._trained:g}, not {before:g})")
 
     def _note_change(self, step: Any, setting: Any, before: Any, now: Any) -> None:
         if type(step) is not int or not _are_fit(setting, before, now) or len(self._changes) == MOST_CHANGES:
@@ -218,6 +231,9 @@ class Examination:
         anew = [step for step in self._anew if step != self._last_step]  # a log may close with a record off its grid
         if anew:
             told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
+        if self._fewer:
+            later = " and later ones" if len(self._fewer) > MOST_ANNOUNCED else ""
+            told.append(f"fewer tensors were trained from {', '.join(self._fewer[:MOST_ANNOUNCED])}{later} on")
         return told
 
     @property

@@ -49,12 +49,12 @@ NEEDS = {
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
-    "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss that is above 0 throughout",
+    "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss that is never below 0, nor 0 at first",
     "WORSE_VALIDATION": f"{STEP_EVALUATIONS} validation losses beside the training loss",
 }
 """State → what it takes to tell."""
 OF_POSITIVE_LOSSES = ("NEVER_LEARNS", "WORSE_LEVEL")
-"""States of which nothing is known where a training loss is 0 or below."""
+"""States of which nothing may be known where a training loss is 0 or below."""
 ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
 """States that are looked for anew where a change was announced."""
 

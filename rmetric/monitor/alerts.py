@@ -142,6 +142,12 @@ def _in_full(advice: Advice) -> str:
     return f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}"
 
 
+def note_of_change(step: int, change: Change, records: int) -> str:
+    """Compose the message of a change that is no alert, since it is often meant; it has lasted for so many records."""
+    advice = _in_full(advice_on_settings([change.setting]))
+    return f"Step {step}: {setting_in_words(*change)}, and has been so for {records} records. {advice}"
+
+
 def alert_message(
     detector: StreamingDetector, observation: Observation, score: float, finding: Finding, where: str = ""
 ) -> str:

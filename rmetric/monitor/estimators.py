@@ -10,6 +10,7 @@ import numpy as np
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
 from rmetric.monitor.hardware import SLOW_STEPS
+from rmetric.monitor.settings import Change
 from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
@@ -54,8 +55,45 @@ WINDOW_STEPS = 8
 """Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
 FROZEN_RECORDS = 32
 """Records in a row in which fewer parameters than before require a gradient, from which on fewer are trained."""
+TRAINED = "the number of tensors that are trained"
 SCALER_PATIENCE = 8
 """Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
+
+
+class TrainedTensors:
+    """How many tensors are trained, and whether these have just become fewer.
+
+    An expert may go without a gradient for a while, and networks that are trained in turn require none in turn: neither
+    is frozen. What was announced since the last of more is no news, nor is a number that was told of before.
+
+    >>> trained = TrainedTensors()
+    >>> numbers = [trained.update(4, required, planned=False) for required in [4] * 9 + [2] * FROZEN_RECORDS]
+    >>> numbers[0], numbers[-1], trained.news
+    (4.0, 2.0, Change(setting='the number of tensors that are trained', before=4.0, now=2.0))
+    """
+
+    def __init__(self) -> None:
+        self._number, self._fewer_records = 0.0, 0
+        self._since_planned, self._known = FROZEN_RECORDS, list[float]()
+        self.news: Change | None = None
+        """That they have become fewer, in the record that says so."""
+
+    def update(self, parameters: int, required: float, *, planned: bool) -> float:
+        """The highest number with a gradient since layers were frozen, where it has changed; else NaN.
+
+        ``planned``: whether a change was announced since the record before.
+        """
+        before, self.news = self._number, None
+        self._fewer_records = self._fewer_records + 1 if required < before else 0
+        self._since_planned = 0 if planned else self._since_planned + 1
+        if self._fewer_records == FROZEN_RECORDS:
+            self._number, self._fewer_records = float(required), 0
+            if self._since_planned >= FROZEN_RECORDS and self._number not in self._known:
+                self.news = Change(TRAINED, before, self._number)
+            self._known.append(self._number)
+        else:  # what is frozen may keep the zeros of its last gradient
+            self._number = max(before, float(min(parameters, required)))
+        return math.nan if self._number == before else self._number
 
 
 class Estimators:
@@ -86,7 +124,7 @@ class Estimators:
         self._norms: deque[float] = deque(maxlen=WINDOW_STEPS)
         self._noise = GradientNoiseScale()
         self._validation_loss = math.nan
-        self._trained_parameters, self._fewer_records = 0.0, 0
+        self.trained = TrainedTensors()
         self.elapsed_s = 0.0
         """Training time so far, seconds: what λ counts in."""
         self.sources = {"sigma_sq": WINDOW, "delta_l": self._drift.source}
@@ -127,7 +165,9 @@ class Estimators:
             "delta_l": self._drift.update(loss) if measured_loss else math.nan,
             "non_finite_count": non_finite,
             "settings_changed": changed,
-            "trained_parameters": self._most_parameters(len(numbers.norms), pending.required_gradients),
+            "trained_parameters": self.trained.update(
+                len(numbers.norms), pending.required_gradients, planned=pending.planned_changes > 0
+            ),
             "planned_changes": float(pending.planned_changes) if pending.planned_changes else math.nan,
             "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(  # of a sample, where not all were looked at
@@ -142,20 +182,6 @@ class Estimators:
         known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if value == value}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
         return Observation(pending.step, **known, evaluated=bool(pending.validation), mechanism=inside)
-
-    def _most_parameters(self, parameters: int, required: float) -> float:
-        """The highest number with a gradient since layers were frozen, where it has changed.
-
-        An expert may go without one for a while, and networks that are trained in turn require none in turn: neither
-        is frozen.
-        """
-        before = self._trained_parameters
-        self._fewer_records = self._fewer_records + 1 if required < before else 0
-        if self._fewer_records == FROZEN_RECORDS:
-            self._trained_parameters, self._fewer_records = required, 0
-        else:  # what is frozen may keep the zeros of its last gradient
-            self._trained_parameters = max(before, min(parameters, required))
-        return math.nan if self._trained_parameters == before else self._trained_parameters
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

@@ -18,9 +18,11 @@ from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
 from rmetric.log_writer import SCHEMA_VERSION, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
+from rmetric.monitor.alerts import note_of_change
 from rmetric.monitor.detector_set import Detections
-from rmetric.monitor.estimators import Estimators
+from rmetric.monitor.estimators import FROZEN_RECORDS, Estimators
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.settings import Change
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.records import VALIDATION, Event
@@ -186,7 +188,9 @@ class Recorder:
                 self._sources[signal] = source
                 self._sinks.event({"event": "SIGNAL_SOURCE", "step": number, "signal": signal, "source": source})
         for change in (*step.changes, *pending.restored_settings):
-            self._sinks.event({"event": "SETTING_CHANGED", "step": number, **change._asdict()})
+            self._setting_changed(number, change)
+        if (fewer := estimators.trained.news) is not None:
+            self._setting_changed(number, fewer, message=note_of_change(number, fewer, FROZEN_RECORDS))
         self._sinks.event(self._record(observation, detections, estimators.noise_scale))
         self.alerts(detections)
         if numbers.gradients and (number % TENSOR_NORMS_EVERY == 0 or detections.alerts):
@@ -219,6 +223,9 @@ class Recorder:
         """Close the sinks; what a thread has to say afterwards, as of a hang, comes too late for them."""
         self._open = False
         self._sinks.close()
+
+    def _setting_changed(self, step: int, change: Change, **told: str) -> None:
+        self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict(), **told})
 
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:
         if report.kind == "fatal":

@@ -177,6 +177,7 @@ class StepMeasurer:
 
     def changed_batches(self) -> str:
         """What is changed with the shape of batches as of this step, in words; empty: nothing. Ask once a record."""
+        self._batches.settle()
         shape = self._batches.shape
         return self._shapes.update(shape) if shape else ""
 

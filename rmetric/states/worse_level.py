@@ -38,12 +38,14 @@ def worse_level(observations: Observations) -> Evidence | None:
     worse than those before (an annealed term, longer sequences), an agent is known to get more reward than at the best
     level (there is then more to predict), or the learning rate is known to be higher than at the
     best level, and to have been as high before it, where the loss was as high as now (a restart of the schedule). What
-    was before a change that somebody has announced is no level to be kept. Losses that are not above 0 throughout say
-    nothing of how good a model is (policy gradients, log-densities), and are not judged.
+    was before a change that somebody has announced is no level to be kept. Losses below 0 say nothing of how good a
+    model is (policy gradients, log-densities), and are not judged; nor is a loss that begins at 0, since it can only
+    rise (a penalty for leaving a reference, a value network before its first reward). One that comes to 0 is that of a
+    margin which all examples of a batch keep.
     """
     observations = since_planned(observations)
     loss = finite(observations, "training_loss")
-    if len(loss) < LEAST_RECORDS or loss.values.min() <= 0.0:
+    if len(loss) < LEAST_RECORDS or loss.values.min() < 0.0 or loss.values[0] == 0.0:
         return None
     blocks = loss.blocks(MOST_BLOCKS, LEAST_VALUES)
     end = max(SMOOTHED, int(SETTLED * len(blocks)))

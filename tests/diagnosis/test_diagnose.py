@@ -267,7 +267,10 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
     loss[305] = 0.0
     missing = diagnose(run_of(loss)).not_judged
     assert missing["NEVER_LEARNS"].endswith("would show; it is 0 at step 305")
-    assert missing["WORSE_LEVEL"].endswith("above 0 throughout; it is 0 at step 305")
+    assert "WORSE_LEVEL" not in missing
+    loss[305] = -1.0
+    missing = diagnose(run_of(loss)).not_judged
+    assert missing["WORSE_LEVEL"].endswith("never below 0, nor 0 at first; it is -1 at step 305")
 
 
 def test_too_few_values_of_a_measurement_are_told_and_one_that_ends_before_the_log() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional
 from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import warn_if_has_hooks
 
 from rmetric.monitor import Alert, TrainingMonitor
@@ -395,8 +396,9 @@ BREAKS = {
 
 
 def told(log: Path) -> list[tuple[int, str]]:
-    lines = lines_of(log.read_bytes())
-    return [(line["step"], line["setting"]) for line in lines if line["event"] == "SETTING_CHANGED"]
+    """Changes that are alerts; one with a message of its own, as where layers are frozen, is a note."""
+    lines = [line for line in lines_of(log.read_bytes()) if line["event"] == "SETTING_CHANGED"]
+    return [(line["step"], line["setting"]) for line in lines if "message" not in line]
 
 
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda kind: kind.__name__)
@@ -977,6 +979,47 @@ def test_of_a_container_the_first_module_that_is_called_tells_the_batch() -> Non
     assert repeated[0] is None and [bool(value) for value in repeated[1:]] == [True, False]
     probe.close()
     assert not any(module._forward_pre_hooks for module in parts.modules())
+
+
+def of_acting(model: nn.Module) -> Tensor:
+    for _ in range(9):  # more than are remembered: what was returned before is gone
+        acted = model(torch.full((2,), 9.0))
+    learned: Tensor = model(torch.full((4, 2), 5.0)).sum()
+    learned.backward()
+    return acted
+
+
+def of_pairs(model: nn.Module) -> None:
+    (model(torch.full((4, 2), 5.0)) * model(torch.full((3, 2), 9.0)).sum()).sum().backward()
+
+
+def of_micro_batches(model: nn.Module) -> None:
+    for batch in (torch.full((4, 2), 5.0), torch.full((3, 2), 9.0)):
+        model(batch).sum().backward()
+
+
+def of_checkpoints(model: nn.Module) -> None:
+    checkpoint(model, torch.full((4, 2), 5.0), use_reentrant=False).sum().backward()
+
+
+def without_gradient(model: nn.Module) -> Tensor:
+    model(torch.full((4, 2), 5.0))
+    kept: Tensor = model(torch.full((3, 2), 9.0))
+    return kept
+
+
+@pytest.mark.parametrize("passes", [of_acting, of_pairs, of_micro_batches, of_checkpoints, without_gradient])
+def test_of_several_passes_the_first_of_which_the_result_gets_a_gradient_tells_the_batch(
+    passes: Callable[[nn.Module], Tensor | None],
+) -> None:
+    model = nn.Linear(2, 1)
+    probe = BatchProbe(model)
+    for step in range(4):
+        kept = passes(model)  # a loop's names last until they are used again
+        measured = probe.measure()
+        if step > 1:  # before it is not known that there are several, and that the first is no training
+            assert probe.shape == ((4, 2),) and float(measured["input_scale"]) == 5.0  # type: ignore[arg-type]
+        warn_if_has_hooks(model.weight if kept is None else kept)
 
 
 @pytest.mark.parametrize(

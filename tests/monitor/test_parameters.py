@@ -12,10 +12,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import rmetric
 from rmetric.monitor import Alert, TrainingMonitor
+from rmetric.monitor.estimators import FROZEN_RECORDS, TRAINED
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair import RecomputeStep
 from tests.live.live import read
+from tests.monitor.common import lines_of
 
 
 class Layers(nn.Module):
@@ -188,6 +191,27 @@ def test_layers_that_are_unfrozen_are_no_alert(frozen: range, told: dict[int, fl
     assert {step: number for step, number in parameters if number == number} == told
     assert seen["update_rms"][frozen.stop + 10] > 1.2 * seen["update_rms"][frozen.stop - 10]
     assert monitor.alerts == {}
+
+
+@pytest.mark.parametrize("announced", [False, True])
+def test_layers_that_are_frozen_by_accident_are_told_of_once_and_are_no_alert(
+    announced: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    training, log = Training(Layers()), tmp_path / "run.jsonl"
+    first, *_ = training.model.parameters()
+    with TrainingMonitor(training.model, training.optimizer, log=log, hardware=False) as monitor:
+        for frozen in (False, True) * 3:  # what comes again is known
+            if frozen and announced:
+                monitor.planned("freeze the first layer")
+            first.requires_grad_(not frozen)
+            training.train(monitor, 40)
+    change = {"step": 40 + FROZEN_RECORDS, "setting": TRAINED, "before": 6.0, "now": 5.0}
+    lines = [{name: line[name] for name in change} for line in lines_of(log, "SETTING_CHANGED")]
+    assert lines == ([] if announced else [change])
+    assert sum(TRAINED in record.getMessage() for record in caplog.records) == len(lines)
+    assert monitor.alerts == {}
+    (note,) = (note for note in rmetric.diagnose(log).notes if "tensors" in note)
+    assert note == "fewer tensors were trained from step 72 (5, not 6), step 152 (5, not 6), step 232 (5, not 6) on"
 
 
 def test_micro_batches_of_an_unfrozen_layer_count_from_the_next_step_on(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -22,10 +24,31 @@ EXAMPLES, FEW = 1024, 4
 WEIGHT_BITS, KEYS = 19, 16_777_213
 """Bits of the weights by which a batch's entries, of 32 bits, are added up: the sum does not overflow 64. Its rest by
 the largest prime of 24 bits is a whole number in single precision."""
+PASSES = 4
+"""Passes of a step that may still train, at most, of which the batch is remembered."""
+
+
+class _Pass:
+    """A forward pass, which trains if what it returns gets a gradient; it lives as long as that may come.
+
+    It is the hook of what was returned, and goes with its graph.
+    """
+
+    __torch_unserializable__ = True  # for torch, which warns where a tensor with another hook is sent to a process
+
+    def __init__(self, number: int, batch: Sequence[Tensor], reached: Callable[[_Pass], None]) -> None:
+        self.number, self.batch, self._reached = number, batch, reached
+
+    def __call__(self, gradient: Tensor | None) -> None:
+        if gradient is not None:  # a compiled model has others for what it returns and nobody uses
+            self._reached(self)
 
 
 class BatchProbe:
-    """Looks at the batch of the first forward pass of a step that trains.
+    """Looks at the batch of the first forward pass of a step that trains: a gradient reaches what it returns.
+
+    So an agent that acts with gradients before it learns is looked at as it learns. In the first two steps, and where
+    no gradient is seen, as of what is returned in an object of a kind of its own, it is the first pass of all.
 
     Is it the one before, by which number is it known again, are its examples copies, how large are the inputs, and
     around which mean?
@@ -50,9 +73,18 @@ class BatchProbe:
         self._before: Tensor | None = None
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
-        self._of_model = model.register_forward_pre_hook(ModelHook(self._called_as_a_whole), with_kwargs=True)
-        hook = ModelHook(self._look)
-        self._of_parts = [part.register_forward_pre_hook(hook, with_kwargs=True) for part in _parts(model)]
+        self._passes: WeakSet[_Pass] = WeakSet()
+        self._first: _Pass | None = None
+        self._trained: _Pass | None = None
+        self._count = 0
+        self._several = self._acts = False  # a step has had several passes; the first of them has had no gradient
+        self._called: int | None = None  # the one of model and parts that came first: others are given other things
+        whole, *of_parts = [
+            module.register_forward_hook(ModelHook(partial(self._returned, place)), with_kwargs=True)
+            for place, module in enumerate((model, *_parts(model)))
+        ]
+        self._of_model = [model.register_forward_pre_hook(ModelHook(self._called_as_a_whole)), whole]
+        self._of_parts = of_parts
 
     def measure(self) -> Measured:
         """``batch_repeated``, ``batch_key``, ``examples_repeated``, ``input_scale`` and ``input_mean``, on the device.
@@ -61,21 +93,64 @@ class BatchProbe:
         same for the same batch; the inputs' root mean square, and their mean. ``None`` or missing: not known, as where
         the model is given no tensors. The next step begins.
         """
+        self.settle()
+        self._called = None
         measured, self._measured = self._measured, {}
         return measured
 
-    def _called_as_a_whole(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    @ends_alone
+    def settle(self) -> None:
+        """Look at the batch of the step, the passes of which are over."""
+        if self._first is None:
+            return
+        self._acts |= self._trained is None
+        trained, self._first, self._trained = self._trained or self._first, None, None
+        self._look(trained.batch)
+        for other in self._passes:
+            other.batch = []  # a graph may outlive its step
+        self._passes.clear()
+
+    def _called_as_a_whole(self, *_: Any) -> None:
         remove_hooks(self._of_parts)
-        self._look(args, kwargs)
 
     @ends_alone
-    def _look(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        if not self.armed or self._measured:
+    def _returned(self, module: int, args: Sequence[Any], kwargs: Mapping[str, Any], returned: Any) -> None:
+        if not self.armed or self._trained or self._called not in (None, module) or len(self._passes) == PASSES:
+            return
+        if self._measured or (self._first is not None and not self._acts):
+            self._several = True
             return
         given = islice(tree_iter((args, kwargs)), LEAVES)
-        batch = [*islice(filter(is_plain, given), TENSORS)]
+        batch = [tensor.detach() for tensor in islice(filter(is_plain, given), TENSORS)]
         if not batch:
             return
+        self._called = module
+        leaves = islice(tree_iter(returned), LEAVES) if self._several else ()
+        watched = [*islice(filter(_has_graph, leaves), TENSORS)]
+        if watched:
+            self._wait_for(watched, batch)
+        elif self._first is None:
+            self._look(batch)
+
+    def _wait_for(self, returned: Sequence[Tensor], batch: Sequence[Tensor]) -> None:
+        self._count += 1
+        this = _Pass(self._count, batch, self._reached)
+        self._passes.add(this)
+        self._first = self._first or this
+        for tensor in returned:
+            tensor.register_hook(this)  # type: ignore[no-untyped-call]
+
+    @ends_alone
+    def _reached(self, this: _Pass) -> None:
+        """Take in that a gradient has come to what a pass has returned; to the latest pass it comes first."""
+        if this not in self._passes:  # of a step before
+            return
+        if self._trained is None or this.number < self._trained.number:
+            self._trained = this
+        if this is self._first:
+            self.settle()
+
+    def _look(self, batch: Sequence[Tensor]) -> None:
         self.shape = tuple([tuple(tensor.shape) for tensor in batch])
         tensors = [*map(_by_example, batch)]
         samples = [sample_of(tensor) for tensor in tensors]
@@ -115,7 +190,7 @@ class BatchProbe:
     def close(self) -> None:
         """Give back the hooks. May be called twice."""
         self.closed = True
-        self._of_model.remove()
+        remove_hooks(self._of_model)
         remove_hooks(self._of_parts)
 
 
@@ -130,9 +205,13 @@ def _parts(model: nn.Module) -> list[nn.Module]:
     return found
 
 
+def _has_graph(value: Any) -> bool:
+    """Whether this is a tensor that a gradient may come to, in the passes of this step alone."""
+    return is_plain(value) and value.grad_fn is not None
+
+
 def _by_example(tensor: Tensor) -> Tensor:
     """Shape (examples, entries of each), in memory's order of the entries: nothing is copied to take a few of them."""
-    tensor = tensor.detach()
     for dim in range(tensor.ndim - 1, 0, -1):
         if tensor.stride(dim) == 0:  # expanded: the same all along
             tensor = tensor.select(dim, 0)
