@@ -51,6 +51,8 @@ $(VENV)/.dev: $(VENV)/.made pyproject.toml requirements.txt requirements-dev.txt
 
 # $(1) target, $(2) folder of the logs, $(3) folder of the results, $(4) options of the study, $(5) studies beside it
 define STUDY
+# Without it --resume refuses the folder; the study writes it when it begins, and make would remove it after Ctrl-C.
+.PRECIOUS: $(2)/manifest.json
 $(2)/manifest.json: $(VENV)/.core FORCE
 	$(RUN) run_modern_experiments.py --out $(2) --resume $(4)
 

@@ -131,9 +131,9 @@ def finding_of(
             [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    updated, still = detector.cause == "update_rms", observation["update_rms"] == 0.0
-    seen = _off_course(observation, outliers, with_rate=updated or still)
-    if still:
+    updated, stands = detector.cause == "update_rms", observation["update_rms"] == 0.0
+    seen = _off_course(observation, outliers, with_rate=updated or stands)
+    if stands:
         return Finding("no_update", seen, _on_no_update(observation))
     return Finding("off_course", seen, _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE)
 
