@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.records import Observations
+from rmetric.records import Observations, Points
 from rmetric.replay import Series
 from rmetric.report.panels import CURVES
 
@@ -76,8 +76,10 @@ class Curve:
         return {"steps": drawn.steps.tolist(), "values": values, "nonFinite": self.non_finite}
 
 
-def extend_curves(curves: dict[str, Curve], observations: Observations) -> None:
-    """Add the next records to the curves of what was measured, by name. Validation losses count where they are new."""
+def extend_curves(curves: dict[str, Curve], observations: Observations, evaluations: Points) -> None:
+    """Add the next records to the curves of what was measured, by name, and evaluations to that of their losses."""
     for name in CURVES:
-        if observations.has(name):
-            curves.setdefault(name, Curve()).extend(observations.step, observations.stated(name))
+        held_out = name == "validation_loss"
+        steps, values = evaluations if held_out else (observations.step, observations[name])
+        if not np.isnan(values).all():
+            curves.setdefault(name, Curve()).extend(steps, values)
