@@ -139,6 +139,8 @@ class Replayer:
         for event in events:
             self._history.note(event)
         steps, losses = self._evaluations.extend(observations, events)
+        if len(steps):  # the last one may stand in no record
+            self._measured.add("validation_loss")
         if self._trace is not None:
             self._trace.extend_evaluations(steps, losses)
 
