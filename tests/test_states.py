@@ -494,6 +494,15 @@ def test_a_long_dead_run_stays_dead() -> None:
     assert 9002 <= state.since <= 9002 + 16  # means of eight
 
 
+def test_a_long_run_is_dead_from_the_very_step_on_in_which_its_loss_ceased_to_be_finite() -> None:
+    losses = np.linspace(3.0, 1.0, 9000)
+    losses[[100, *range(7001, 9000)]] = math.inf
+    history = History()
+    history.extend(observed(training_loss=losses))
+    (state,) = states_of(history.observations)
+    assert (state.name, state.since, state.until) == ("DEAD", 7002, 9000)
+
+
 def test_replay_says_in_which_state_a_log_ends(tmp_path: Path) -> None:
     losses = [*FALLING[:100].tolist(), *[0.0] * 20]
     lines = [
