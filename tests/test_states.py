@@ -267,6 +267,11 @@ def test_a_loss_that_rises_with_the_reward_of_an_agent_is_no_worse_level(rewards
 def test_a_loss_of_0_is_not_dead_while_the_validation_loss_goes_on(evaluated: np.ndarray, dead: bool) -> None:
     losses = np.where(np.arange(RECORDS) < 100, FALLING, 0.0)
     assert ("DEAD" in names(observed(training_loss=losses, validation_loss=evaluated))) == dead
+    told = [
+        {"event": "VALIDATION", "step": step, "validation_loss": evaluated[step - 1]} for step in range(20, 401, 20)
+    ]
+    run = Run("run", {}, observed(training_loss=losses), told)
+    assert ("DEAD" in [state.name for state in states_of(run)]) == dead
 
 
 def overfitting(training: np.ndarray) -> Observations:
