@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rmetric.measurements import VERDICTS
 
 MOST_MARKS = 100
-"""Steps at which a loss was not finite that are kept."""
+"""Steps of values that are not finite, which are kept for a curve."""
 
 
 class Series:
