@@ -27,6 +27,8 @@ VALIDATION = "VALIDATION"
 record. Older logs, and those of the simulator, have only that."""
 
 Event = dict[str, Any]
+Points = tuple[NDArray[np.int64], NDArray[np.float64]]
+"""Steps and values, both of shape (points,)."""
 
 
 @dataclass
@@ -135,7 +137,7 @@ def fresh_evaluations(validation_loss: NDArray[np.float64], previous: float = ma
     return ~np.isnan(validation_loss) & (validation_loss != before)
 
 
-def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def reported_evaluations(events: Iterable[Event]) -> Points:
     """Steps and losses of the :data:`VALIDATION` events among some events; one that is damaged is passed by."""
     found = [
         (step, in_convention(float(loss)))
@@ -147,6 +149,33 @@ def reported_evaluations(events: Iterable[Event]) -> tuple[NDArray[np.int64], ND
     ]
     steps, losses = zip(*found, strict=True) if found else ((), ())
     return np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)
+
+
+class Evaluations:
+    """Steps after which a run was evaluated, and its validation losses, while its log is read.
+
+    From the first :data:`VALIDATION` event on, those events, the first of each step; before, and of a log without any,
+    the records in which a validation loss is new.
+
+    >>> evaluations, event = Evaluations(), {"event": VALIDATION, "step": 2, "validation_loss": 3.0}
+    >>> evaluations.extend(Observations(np.array([3]), {"validation_loss": np.array([3.0])}), [event])[0].tolist()
+    [2]
+    """
+
+    def __init__(self) -> None:
+        self._first = MAX_STEP
+        self._latest = -1
+
+    def extend(self, observations: Observations, events: Iterable[Event]) -> Points:
+        """Those of the next records, of which there may be none, and the events between and after them."""
+        steps, losses = reported_evaluations(events)
+        self._first = min([self._first, *steps[:1].tolist()])
+        of_records = observations.evaluated & (observations.step < self._first)
+        steps = np.append(observations.step[of_records], steps)
+        losses = np.append(observations["validation_loss"][of_records], losses)
+        new = steps > np.maximum.accumulate(np.append(self._latest, steps))[:-1]
+        self._latest = int(steps.max(initial=self._latest))
+        return steps[new], losses[new]
 
 
 def with_evaluations(observations: Observations, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> Observations:
@@ -198,16 +227,9 @@ class Run:
         last = self.events[-1] if self.events else {}
         return last if last.get("event") in TERMINAL_EVENTS else None
 
-    def evaluations(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Steps after which the run was evaluated, and its validation losses, nats; both of shape (evaluations,).
-
-        Of a log without VALIDATION events, the records in which a validation loss is new.
-        """
-        evaluated = self.observations.evaluated
-        events = [event for event in self.events if event.get("event") == VALIDATION]
-        if events:
-            return reported_evaluations(events)
-        return self.observations.step[evaluated], self.observations["validation_loss"][evaluated]
+    def evaluations(self) -> Points:
+        """Steps after which the run was evaluated, and its validation losses, nats: see :class:`Evaluations`."""
+        return Evaluations().extend(self.observations, self.events)
 
     @property
     def fault(self) -> str:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 
 from rmetric.measurements import OBSERVABLE
-from rmetric.records import VALIDATION, Observations, Run, fresh_evaluations, held, reported_evaluations
+from rmetric.records import VALIDATION, Evaluations, Observations, Run, fresh_evaluations, held, reported_evaluations
 from tests.helpers import any_observations, bits
 
 NAN, INF = math.nan, math.inf
@@ -94,6 +94,24 @@ def test_an_evaluation_without_a_usable_loss_is_passed_by() -> None:
     steps, known = reported_evaluations([*events, {"event": VALIDATION, "step": 8, "non_finite": ["validation_loss"]}])
     assert steps.tolist() == [0, 5, 6, 7, 8]
     assert known.tolist() == [2.5, math.inf, 0.5, 3.0, math.inf]
+
+
+def test_evaluations_are_the_same_however_a_log_is_read() -> None:
+    losses = np.array([3.0, 3.0, 2.0, INF, INF, 1.0])
+    records = Observations(np.arange(6), {"validation_loss": losses})
+    events = [
+        {"event": VALIDATION, "step": step, "validation_loss": loss}
+        for step, loss in ((2, INF), (3, INF), (3, 9.0), (4, 1.0))
+    ]
+    whole, parts = Evaluations().extend(records, events), Evaluations()
+    assert [points.tolist() for points in whole] == [[0, 2, 3, 4], [3.0, INF, INF, 1.0]]
+    pieces = [
+        parts.extend(records.rows(slice(at, at + 1)), [event for event in events if event["step"] == at])
+        for at in range(6)
+    ]
+    assert [np.concatenate(points).tolist() for points in zip(*pieces, strict=True)] == [
+        points.tolist() for points in whole
+    ]
 
 
 def test_a_fault_injection_that_is_no_object_reads_as_a_control() -> None:

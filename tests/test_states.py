@@ -277,6 +277,11 @@ def test_a_loss_that_rises_with_the_reward_of_an_agent_is_no_worse_level(rewards
 def test_a_loss_of_0_is_not_dead_while_the_validation_loss_goes_on(evaluated: np.ndarray, dead: bool) -> None:
     losses = np.where(np.arange(RECORDS) < 100, FALLING, 0.0)
     assert ("DEAD" in names(observed(training_loss=losses, validation_loss=evaluated))) == dead
+    told = [
+        {"event": "VALIDATION", "step": step, "validation_loss": evaluated[step - 1]} for step in range(20, 401, 20)
+    ]
+    run = Run("run", {}, observed(training_loss=losses), told)
+    assert ("DEAD" in [state.name for state in states_of(run)]) == dead
 
 
 def overfitting(training: np.ndarray) -> Observations:
@@ -502,6 +507,15 @@ def test_a_long_dead_run_stays_dead() -> None:
     (state,) = states_of(history.observations)
     assert (state.name, state.until) == ("DEAD", 18002)
     assert 9002 <= state.since <= 9002 + 16  # means of eight
+
+
+def test_a_long_run_is_dead_from_the_very_step_on_in_which_its_loss_ceased_to_be_finite() -> None:
+    losses = np.linspace(3.0, 1.0, 9000)
+    losses[[100, *range(7001, 9000)]] = math.inf
+    history = History()
+    history.extend(observed(training_loss=losses))
+    (state,) = states_of(history.observations)
+    assert (state.name, state.since, state.until) == ("DEAD", 7002, 9000)
 
 
 def test_replay_says_in_which_state_a_log_ends(tmp_path: Path) -> None:

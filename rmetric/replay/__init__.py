@@ -13,7 +13,7 @@ from rmetric.replay.replayer import Columns, Replayer, replay_log
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import PRESET_NAMES, ReplaySettings, parse_weights
 from rmetric.replay.signals import SIGNALS
-from rmetric.replay.trace import PlotCurves, Series
+from rmetric.replay.trace import Marks, PlotCurves, Series
 
 __all__ = [
     "PRESET_NAMES",
@@ -21,6 +21,7 @@ __all__ = [
     "AlertEpisodes",
     "Columns",
     "LogAgreement",
+    "Marks",
     "PlotCurves",
     "Replay",
     "ReplaySettings",

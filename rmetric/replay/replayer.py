@@ -25,11 +25,11 @@ from rmetric.importers.read import guarded, readable
 from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks, plain_text, strict
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
-from rmetric.records import Event, Observations
+from rmetric.records import Evaluations, Event, Observations
 from rmetric.replay.events import EventFilter, is_finite_number
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
-from rmetric.replay.signals import SIGNALS, Evaluations, LiveSignals, Recovered, SignalRecovery
+from rmetric.replay.signals import SIGNALS, LiveSignals, Recovered, SignalRecovery, ValidationLosses
 from rmetric.replay.trace import PlotCurves
 from rmetric.states import History, states_of
 
@@ -60,7 +60,7 @@ class Replayer:
         self._chunk_records = chunk_records
         self._trace = PlotCurves() if trace else None
         self._filter = EventFilter()
-        self._evaluations = Evaluations()
+        self._validation_losses, self._evaluations = ValidationLosses(), Evaluations()
         self._signals: SignalRecovery | LiveSignals | None = None
         self._metric: RMetric | None = None
         self._notes: list[str] = []
@@ -97,7 +97,7 @@ class Replayer:
                 yield *self._extend(chunk), self._filter.metadata.injection_step
             else:
                 self._recovery().extend_without_records(_of_hardware(chunk))
-                self._note_evaluations(chunk, np.empty(0), np.empty(0, dtype=bool))
+                self._note_evaluations(chunk, Observations(chunk.step))
 
     def _recovery(self) -> SignalRecovery | LiveSignals:
         """The recovery of the signals; by now the log has said of which kind it is."""
@@ -112,7 +112,7 @@ class Replayer:
         self._count(chunk.step)
         nothing = np.full(len(chunk.step), np.nan)
         logged = {name: chunk.columns.get(name, nothing) for name in (*MEASUREMENTS, *VERDICTS)}
-        validation, evaluated = self._evaluations.extend(logged["validation_loss"])
+        validation, evaluated = self._validation_losses.extend(logged["validation_loss"])
         signals = self._recovery().extend(_of_hardware(chunk), logged, validation, evaluated)
         verdicts = self._verdicts(signals)
 
@@ -131,15 +131,18 @@ class Replayer:
         columns |= _as_measured(verdicts, signals)
         if self._trace is not None:
             self._trace.extend(columns)
-        self._note_evaluations(chunk, validation, evaluated)
+        self._note_evaluations(chunk, observations)
         return columns, observations, verdicts["r_metric"]
 
-    def _note_evaluations(self, chunk: Chunk, losses: NDArray[np.float64], evaluated: NDArray[np.bool_]) -> None:
+    def _note_evaluations(self, chunk: Chunk, observations: Observations) -> None:
         events = [event for _, event in chunk.events]
         for event in events:
             self._history.note(event)
+        steps, losses = self._evaluations.extend(observations, events)
+        if len(steps):  # the last one may stand in no record
+            self._measured.add("validation_loss")
         if self._trace is not None:
-            self._trace.extend_evaluations(*self._evaluations.points(chunk.step, losses, evaluated, events))
+            self._trace.extend_evaluations(steps, losses)
 
     def _count(self, steps: NDArray[np.int64]) -> None:
         self._records += len(steps)

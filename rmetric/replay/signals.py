@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.log_writer import to_log_precision
-from rmetric.records import Event, fresh_evaluations, held, reported_evaluations
+from rmetric.records import Event, fresh_evaluations, held
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
-Points = tuple[NDArray[np.int64], Floats]
-"""Steps and values, of equal length."""
 Logged = Mapping[str, Floats]
 """Every measurement and verdict by log name, each of shape (n,), as the log has it; NaN: it does not say."""
 
@@ -66,31 +64,11 @@ class Ever:
         return ever
 
 
-class Evaluations:
+class ValidationLosses:
     """The latest known validation loss at each record, and where it is new."""
 
     def __init__(self) -> None:
         self._raw = self._latest = math.nan
-        self._dated = False
-
-    def points(self, steps: NDArray[np.int64], losses: Floats, evaluated: Bools, events: Sequence[Event]) -> Points:
-        """Steps after which the run was evaluated, and the losses.
-
-        From the first VALIDATION event on, those events; before, and in logs that have none, the records with a new
-        loss.
-
-        Parameters
-        ----------
-        steps, losses, evaluated
-            Records of the chunk, with what :meth:`extend` returned; shape (n,), n may be 0.
-        events
-            Events of the chunk.
-        """
-        dated = reported_evaluations(events)
-        if self._dated or len(dated[0]):
-            self._dated = True
-            return dated
-        return steps[evaluated], losses[evaluated]
 
     def extend(self, raw: Floats) -> tuple[Floats, Bools]:
         """Losses with their gaps filled, and whether each is new; shape (n,), n at least 1."""
@@ -185,7 +163,7 @@ class _DeltaL(_Signal):
         self._is_rounded = True
 
     def extend(self, validation: Floats, evaluated: Bools, logged: Logged) -> Recovered:
-        """``validation`` and ``evaluated`` from :class:`Evaluations`."""
+        """``validation`` and ``evaluated`` from :class:`ValidationLosses`."""
         as_logged = held(logged["delta_l"], self._latest_logged)
         # Two evaluations can have the same loss, to the digits of the log; a new logged ΔL tells them apart.
         changed = ~np.isnan(as_logged) & (as_logged != np.append(self._latest_logged, as_logged[:-1]))
@@ -258,7 +236,7 @@ class SignalRecovery:
         logged
             Every measurement and verdict as the log has it, shape (n,), n at least 1.
         validation, evaluated
-            From :class:`Evaluations`, shape (n,).
+            From :class:`ValidationLosses`, shape (n,).
         """
         return {
             "lambda": self._lambda.extend(events, logged),

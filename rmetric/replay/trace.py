@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from rmetric.measurements import VERDICTS
 
-MAX_NON_FINITE_STEPS = 200
+MOST_MARKS = 100
+"""Steps of values that are not finite, which are kept for a curve."""
 
 
 class Series:
@@ -65,30 +66,55 @@ class Series:
         return self._values
 
 
+class Marks:
+    """Steps to be marked, at most :data:`MOST_MARKS`: the first and the last of every stretch of steps.
+
+    >>> marks = Marks()
+    >>> marks.extend(np.arange(1_000, 9_001))
+    >>> marks.steps[0], marks.steps[-1], len(marks.steps)
+    (np.int64(1000), np.int64(9000), 100)
+    """
+
+    def __init__(self) -> None:
+        self._series = Series(MOST_MARKS // 2)
+
+    def extend(self, steps: NDArray[np.int64]) -> None:
+        """Append increasing steps, shape (n,)."""
+        self._series.extend(steps, np.zeros(len(steps)))  # of equal values the first and the last are kept
+
+    @property
+    def steps(self) -> NDArray[np.int64]:
+        """Those that are kept, increasing."""
+        return self._series.steps
+
+
 @dataclass
 class PlotCurves:
     """Curves of a replay for a plot, of bounded size."""
 
     series: dict[str, Series] = field(default_factory=dict)
     """Curves by log name."""
-    non_finite_steps: list[int] = field(default_factory=list)
-    """First steps (up to 200) at which the training or the validation loss was not finite."""
+    non_finite: dict[str, Marks] = field(default_factory=dict)
+    """Where a loss was not finite, by log name."""
+
+    @property
+    def non_finite_steps(self) -> list[int]:
+        """Steps at which the training or the validation loss was not finite, spread over all of them; increasing."""
+        return sorted({step for marks in self.non_finite.values() for step in marks.steps.tolist()})
 
     def extend(self, columns: Mapping[str, NDArray[Any]]) -> None:
         """Append a chunk of :meth:`~rmetric.replay.replayer.Replayer.run`."""
         for name in ("training_loss", *VERDICTS):
             self._append(name, columns["step"], columns[name])
-        self._note_non_finite(columns["step"], columns["training_loss"])
+        self._note_non_finite("training_loss", columns["step"], columns["training_loss"])
 
     def extend_evaluations(self, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
         """Append validation losses at the steps after which they were measured."""
         self._append("validation_loss", steps, losses)
-        self._note_non_finite(steps, losses)
+        self._note_non_finite("validation_loss", steps, losses)
 
     def _append(self, name: str, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         self.series.setdefault(name, Series()).extend(steps, values)
 
-    def _note_non_finite(self, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
-        if len(self.non_finite_steps) < MAX_NON_FINITE_STEPS:
-            found = {*self.non_finite_steps, *steps[np.isinf(losses)].tolist()}
-            self.non_finite_steps = sorted(found)[:MAX_NON_FINITE_STEPS]
+    def _note_non_finite(self, name: str, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
+        self.non_finite.setdefault(name, Marks()).extend(steps[np.isinf(losses)])

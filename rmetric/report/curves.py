@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.records import Observations
-from rmetric.replay import Series
+from rmetric.records import Observations, Points
+from rmetric.replay import Marks, Series
 from rmetric.report.panels import CURVES
 
 MOST_BUCKETS, LEAST_BUCKETS = 1500, 150
 """Stretches of steps of which a curve keeps the lowest and the highest value."""
 BUCKETS_IN_ALL = 6000
 """The same for all runs of a page together, so that its size is bounded."""
-MOST_NON_FINITE = 100
-"""Steps of values that are not finite, which are kept for a curve."""
 DIGITS = 6
 
 
@@ -38,13 +36,11 @@ class Curve:
         """Values that were measured, those that are not finite included."""
         self.broken = 0
         """Those that are not finite."""
-        self.non_finite: list[int] = []
-        """The first steps at which it was not finite, a hundred at most."""
         self.first = math.nan
         """First finite value; NaN if there is none."""
         self.last = math.nan
         """Last finite value; NaN if there is none."""
-        self._series = Series(MOST_BUCKETS)
+        self._series, self._marks = Series(MOST_BUCKETS), Marks()
 
     def extend(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """The next records, each of shape (n,); NaN in ``values``: not measured."""
@@ -52,7 +48,7 @@ class Curve:
         self.records += int(np.count_nonzero(~np.isnan(values)))
         broken = steps[np.isinf(values)]
         self.broken += len(broken)
-        self.non_finite += broken[: MOST_NON_FINITE - len(self.non_finite)].tolist()
+        self._marks.extend(broken)
         finite = values[np.isfinite(values)]
         if len(finite):
             self.first = float(finite[0]) if math.isnan(self.first) else self.first
@@ -68,6 +64,11 @@ class Curve:
         """Their values, finite, shape (n,); the lowest and the highest of all are among them."""
         return self._series.values
 
+    @property
+    def non_finite(self) -> list[int]:
+        """Steps at which it was not finite, as many as are marked."""
+        return self._marks.steps.tolist()
+
     def to_dict(self, buckets: int = MOST_BUCKETS) -> dict[str, Any]:
         """What the page draws, in so many stretches of steps."""
         drawn = Series(buckets)
@@ -76,8 +77,10 @@ class Curve:
         return {"steps": drawn.steps.tolist(), "values": values, "nonFinite": self.non_finite}
 
 
-def extend_curves(curves: dict[str, Curve], observations: Observations) -> None:
-    """Add the next records to the curves of what was measured, by name. Validation losses count where they are new."""
+def extend_curves(curves: dict[str, Curve], observations: Observations, evaluations: Points) -> None:
+    """Add the next records to the curves of what was measured, by name, and evaluations to that of their losses."""
     for name in CURVES:
-        if observations.has(name):
-            curves.setdefault(name, Curve()).extend(observations.step, observations.stated(name))
+        held_out = name == "validation_loss"
+        steps, values = evaluations if held_out else (observations.step, observations[name])
+        if not np.isnan(values).all():
+            curves.setdefault(name, Curve()).extend(steps, values)

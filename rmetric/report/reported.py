@@ -11,7 +11,7 @@ from rmetric.diagnosis import Diagnosis, Examination
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, observations_of
-from rmetric.records import Observations, step_of
+from rmetric.records import Evaluations, Observations, step_of
 from rmetric.replay import AlertEpisodes, plain_text
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.panels import R_ROBUST
@@ -56,14 +56,15 @@ class ReportedRun:
             Path of the log.
         """
         curves: dict[str, Curve] = {}
-        records, examination, logged = NewRecords(), Examination(), _LoggedAlerts()
+        records, evaluations, examination, logged = NewRecords(), Evaluations(), Examination(), _LoggedAlerts()
         watches = {name: _Watch(detector) for name, detector in default_detectors().items()}
         for portion in log.portions:
             logged.extend(portion)
             observations = records.of(observations_of(portion))
-            extend_curves(curves, observations)
+            events = [event for _, event in portion.events]
+            extend_curves(curves, observations, evaluations.extend(observations, events))
             examination.extend(observations)
-            examination.note(event for _, event in portion.events)
+            examination.note(events)
             for watch in watches.values():
                 watch.extend(observations)
         if records.last_step is None:

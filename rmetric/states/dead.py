@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import LARGEST
-from rmetric.records import Observations
+from rmetric.records import Observations, held
 from rmetric.states.base import Evidence
 from rmetric.states.series import LEAST_THE_SAME, is_exact
 
@@ -35,7 +35,8 @@ def dead(observations: Observations) -> Evidence | None:
     if not observations.has("training_loss") and not observations.has("grad_norm"):
         return None
     zero = loss == 0.0
-    broke = _fell_at_once(loss) and not _moves(observations["validation_loss"][zero])
+    since_zero = held(loss) == 0.0  # an evaluation may be a row of its own
+    broke = _fell_at_once(loss) and not _moves(observations.stated("validation_loss")[since_zero])
     disguised = zero & (np.isinf(norm) | (np.isnan(norm) & broke))
     comes_singly = (zero[:-1] & ~zero[1:]).any()
     kinds = {

@@ -40,6 +40,8 @@ class History:
         """Steps, whether evaluated, and measurements of single records that are yet to be appended."""
         self._first: int | None = None
         """Step of the first record."""
+        self._broken: int | None = None
+        """Step from which on no training loss was finite; ``None``: the latest one is."""
         self._evaluations: tuple[NDArray[np.int64], NDArray[np.float64]] = reported_evaluations([])
         """Steps and losses of the evaluations that the log tells of."""
 
@@ -78,6 +80,7 @@ class History:
         self._take_in()
         if self._first is None and len(observations):
             self._first = int(observations.step[0])
+        self._note_broken(observations.step, observations["training_loss"])
         # A value that is held is not to be averaged with a new one.
         columns = {name: observations.stated(name) for name in READS if name in observations.columns}
         records = Observations(observations.step, columns, observations.evaluated)
@@ -86,6 +89,14 @@ class History:
         while len(self._parts[-1]) > self._most:
             self._parts.append(self._parts[-1].rows(slice(0, 0)))
             self._settle()
+
+    def _note_broken(self, steps: NDArray[np.int64], losses: NDArray[np.float64]) -> None:
+        finite = np.flatnonzero(np.isfinite(losses))
+        if len(finite):
+            self._broken, steps, losses = None, steps[finite[-1] :], losses[finite[-1] :]
+        broken = steps[np.isinf(losses)]
+        if self._broken is None and len(broken):
+            self._broken = int(broken[0])
 
     def _settle(self) -> None:
         """Halve all but the coarsest part, as far as there are pairs."""
@@ -98,7 +109,8 @@ class History:
 
     @property
     def observations(self) -> Observations:
-        """The run so far, the coarsest records first, each at the step of its last one, but for the very first.
+        """The run so far, the coarsest records first, each at the step of its last one, but for the very first and
+        for the one in which losses cease to be finite to the end, at the first such step.
 
         Evaluations that the log tells of stand beside them.
         """
@@ -108,6 +120,8 @@ class History:
         whole = self._parts[-1]
         for part in reversed(self._parts[:-1]):
             whole = whole + part
+        if self._broken is not None and (row := int(np.searchsorted(whole.step, self._broken))) < len(whole) - 1:
+            whole.step[row] = self._broken
         if len(whole) and self._first is not None:
             whole.step[0] = self._first
         return with_evaluations(whole, *self._evaluations)
@@ -116,14 +130,15 @@ class History:
         """The records in plain values: some 260 kB at most."""
         self._take_in()
         return {
-            "first": self._first, "parts": state_of(self._parts), "evaluations": state_of(self._evaluations)
+            "first": self._first, "broken": self._broken,
+            "parts": state_of(self._parts), "evaluations": state_of(self._evaluations),
         }  # fmt: skip
 
     @classmethod
     def of_state(cls, state: Mapping[str, Any], most: int = MOST_RECORDS) -> Self:
         """One that goes on from a state."""
         history = cls(most)
-        history._first = state.get("first")  # which a state of before lacks
+        history._first, history._broken = state.get("first"), state.get("broken")  # which a state of before lacks
         history._parts = [_records_of(**part) for part in state["parts"]]
         steps, losses = state["evaluations"]
         history._evaluations = np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)

@@ -102,6 +102,15 @@ def test_the_lead_is_that_of_the_alert_which_is_shown(broken: int, shown: list[s
     assert first_row(replay)[8] == ("own monitor, numerics" if broken else "-")
 
 
+def test_an_evaluation_after_the_last_record_is_drawn_and_not_said_to_be_lacking(folder: Path, tmp_path: Path) -> None:
+    *lines, end = (folder / "good" / "run.jsonl").read_text().splitlines()
+    evaluation = json.dumps({"event": "VALIDATION", "step": STEPS, "validation_loss": 0.5})
+    (tmp_path / "run.jsonl").write_text("\n".join([*lines, evaluation, end]) + "\n")
+    replay = replay_log(tmp_path / "run.jsonl", trace=True)
+    assert replay.trace.series["validation_loss"].steps.tolist() == [STEPS]
+    assert not any("validation_loss" in lack.partition("lacks")[2] for lack in replay.lacks.values())
+
+
 def test_a_control_run_of_an_experiment_is_no_user_s_own_run(tmp_path: Path) -> None:
     injection = {"type": "NONE", "severity": None, "trigger_step": None, "params": {}}
     replay = replay_log(live_run(tmp_path / "run.jsonl", config={"fault_injection": injection}))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.measurements import VERDICTS
-from rmetric.replay import PlotCurves, Series
+from rmetric.replay import Marks, PlotCurves, Series
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(0, 2**32))
@@ -28,6 +28,15 @@ def test_a_thinned_curve_keeps_its_extremes_and_its_order(points: int, buckets: 
     assert all(a < b for a, b in pairwise(curve.steps.tolist()))
 
 
+def test_marks_of_many_steps_are_spread_over_all_of_them() -> None:
+    marks = Marks()
+    for part in np.array_split(np.append(7, np.arange(7_001, 9_001)), 9):
+        marks.extend(part)
+    assert marks.steps[:2].tolist() == [7, 7_001] and marks.steps[-1] == 9_000
+    assert len(marks.steps) <= 100
+    assert np.diff(marks.steps[1:]).max() <= 2 * 9_000 // 50
+
+
 def test_the_trace_of_a_long_log_is_bounded(tmp_path: Path) -> None:
     trace = PlotCurves()
     for start in range(0, 200_000, 20_000):
@@ -37,4 +46,4 @@ def test_the_trace_of_a_long_log_is_bounded(tmp_path: Path) -> None:
         trace.extend({"step": np.arange(start, start + n), **columns})
         trace.extend_evaluations(np.arange(start, start + n), np.full(n, np.inf))
     assert len(trace.series["r_metric"].values) <= 3002
-    assert len(trace.non_finite_steps) == 200
+    assert len(trace.non_finite_steps) <= 200

@@ -15,7 +15,7 @@ import pytest
 from rmetric.commands import main
 from rmetric.diagnosis import diagnose
 from rmetric.importers import portions_of
-from rmetric.records import Observations
+from rmetric.records import Observations, reported_evaluations
 from rmetric.report import buckets_for
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.reported import ReportedRun
@@ -28,7 +28,7 @@ def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
     values[[123_456, 777_777]] = 50.0, -50.0
     curves: dict[str, Curve] = {}
     for part in np.array_split(steps, 7):
-        extend_curves(curves, Observations(part, {"training_loss": values[part]}))
+        extend_curves(curves, Observations(part, {"training_loss": values[part]}), reported_evaluations([]))
     curve = curves["training_loss"]
     assert len(curve.steps) <= 2 * buckets_for(1) + 2
     assert {123_456, 777_777} <= set(curve.steps.tolist())
@@ -39,7 +39,7 @@ def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
 def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> None:
     columns = {"training_loss": np.array([1.0, np.inf, np.nan]), "grad_norm": np.full(3, np.nan)}
     curves: dict[str, Curve] = {}
-    extend_curves(curves, Observations(np.arange(3), columns))
+    extend_curves(curves, Observations(np.arange(3), columns), reported_evaluations([]))
     assert list(curves) == ["training_loss"]
     curve = curves["training_loss"]
     assert (curve.steps.tolist(), curve.non_finite, curve.records) == ([0], [1], 2)
@@ -51,8 +51,24 @@ def test_all_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses)))
     (run,) = (ReportedRun.of(portions) for portions in portions_of(log))
     assert run is not None
-    assert len(run.curves["training_loss"].non_finite) == 100
+    marked = run.curves["training_loss"].non_finite
+    assert len(marked) <= 100 and (marked[0], marked[-1]) == (50, 299)
     assert numbers_table([run]).rows[0][-2:] == ["300", "250"]
+
+
+def test_evaluations_are_drawn_at_their_own_steps_the_one_after_the_last_record_too(tmp_path: Path) -> None:
+    log, lines = tmp_path / "run.jsonl", ['{"event": "EXPERIMENT_START", "config": {}}']
+    losses = {20: "2.5", 40: "NaN", 60: "NaN", 80: "1.5"}
+    for step in range(1, 81):
+        lines.append(f'{{"event": "METRICS", "step": {step}, "training_loss": {2 + 1 / step}}}')
+        if step in losses:
+            lines.append(f'{{"event": "VALIDATION", "step": {step}, "validation_loss": {losses[step]}}}')
+    log.write_text("\n".join(lines) + "\n")
+    [run] = map(ReportedRun.of, portions_of(log, records=7))
+    assert run is not None
+    curve = run.curves["validation_loss"]
+    assert (curve.steps.tolist(), curve.non_finite, curve.last) == ([20, 80], [40, 60], 1.5)
+    assert numbers_table([run]).rows[1][-2:] == ["4", "2"]
 
 
 @pytest.mark.slow
