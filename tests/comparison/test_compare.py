@@ -55,6 +55,14 @@ def test_other_seeds_are_alike() -> None:
     assert set(found.alike) >= {"training_loss", "grad_norm"}
 
 
+@pytest.mark.parametrize("other", [losses(600, 2) + 1.0, 2.0 * losses(600, 2), 5.0 + 0.01 * losses(600, 2)])
+def test_runs_that_differ_from_the_first_step_on_are_not_alike(other: np.ndarray) -> None:
+    found = compare(as_run("a", run_of(losses(600, 0))), as_run("b", run_of(other)))
+    (difference,) = found.differences
+    assert (difference.step, difference.throughout, found.alike) == (0, True, ())
+    assert "in the median, from step 0 on" in str(found)
+
+
 def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
     loss = losses(600, 2)
     loss[300:] += 0.3
