@@ -34,8 +34,8 @@ PLANNED = frozenset({"learning_rate"})
 DIGITS, ALL_DIGITS = 6, 17
 """Significant digits of a value: as many as are read at ease, and as many as tell any two numbers apart."""
 LEVEL = 10.0
-"""Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444 pairs
-of healthy runs of other seeds comes to 3.2 at most; kinds of training whose seeds learn at another time come to more."""
+"""Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444
+pairs of healthy runs of other seeds comes to 3.2 at most; kinds whose seeds learn at another time come to more."""
 SHARED = 3
 """First common values that are identical, bit for bit, in runs of one seed."""
 

@@ -14,6 +14,8 @@ from rmetric.importers.tables import imported
 from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, decoded, numbered_lines
 
 DELIMITERS = (",", ";", "\t", "|")
+RULE = "|:- "
+"""Characters of the line below the header of a Markdown table."""
 _SEPARATOR = re.compile(r"sep=[,;\t|]\s*")
 
 
@@ -90,6 +92,8 @@ def csv_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Ite
     for number, text, is_whole in lines:
         if text == header:
             begins = True
+            continue
+        if not text.strip(RULE):
             continue
         cells = _cells(text, delimiter)
         if cells is not None and len(cells) == len(names) + 1:

@@ -29,6 +29,11 @@ def test_delimiters(tmp_path: Path, delimiter: str) -> None:
     assert read(tmp_path, content) == ([(2, {"step": 1, "training_loss": 2.5, "learning_rate": 0.1})], [])
 
 
+def test_the_rule_of_a_markdown_table_is_no_row(tmp_path: Path) -> None:
+    content = b"| step | loss |\n|---:|:---|\n| 1 | 2.5 |\n"
+    assert read(tmp_path, content) == ([(3, {"step": 1, "training_loss": 2.5})], [])
+
+
 def test_an_empty_cell_was_not_measured_and_a_nan_was(tmp_path: Path) -> None:
     events, damage = read(tmp_path, b"step,loss,val_loss,grad_norm\n1,,nan,-inf\n2,null,N/A,1e999\n")
     assert events == [
