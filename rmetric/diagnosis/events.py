@@ -1,8 +1,9 @@
 """Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
 
 A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
-between them are one event. What the machine does and what the model does are apart; and what is graver than an event
-that has passed is another one, for a user goes back to before it began.
+between them are one event. What the machine does and what the model does are apart; and what is of another kind than an
+event that has passed is another one, for a user goes back to before it began. What follows a setting that changed may
+come of it, and is the same event.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Event:
     """Records with an alert."""
     alike: int = 1
     """Those of its kind."""
+    changed: bool = False
+    """Whether the records say that a setting changed in it."""
     worker: int | None = None
     """Worker that reported most of the hardware events; ``None``: not known."""
     detail: str = ""
@@ -104,6 +107,7 @@ class Event:
             self.value, self.before, self.at = later.value, later.before, later.at
             self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
+        self.changed |= later.changed
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
 
@@ -167,7 +171,7 @@ class EventSeeker:
         of = "machine" if seen.kind in OF_MACHINE else "model"
         if not self._episodes.begin(self.records, (of,)):
             before = self._latest[of]
-            if _gravity(seen.kind) <= _gravity(before.kind) or not self.is_over(before):
+            if seen.kind == before.kind or before.changed or not self.is_over(before):
                 before.go_on(seen)
                 return None
         self._latest[of] = seen
@@ -212,6 +216,7 @@ class EventSeeker:
             value=observation[measurement],
             before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
+            changed=observation["settings_changed"] > 0,
             worker=int(worker) if math.isfinite(worker) else None,
         )  # fmt: skip
 

@@ -154,13 +154,24 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
     assert (finding.until == 799) == (severity == "warning")
 
 
-def test_what_is_graver_than_an_event_that_has_passed_has_a_begin_of_its_own() -> None:
+@pytest.mark.parametrize(("rise", "first"), [(3.0, "LOSS_RISE"), (np.inf, "NOT_FINITE")])
+@pytest.mark.parametrize(("times", "then"), [(0.0, "ZERO_UPDATE"), (30.0, "UPDATE_RISE")])
+def test_another_kind_than_that_of_an_event_that_has_passed_has_a_begin_of_its_own(
+    rise: float, first: str, times: float, then: str
+) -> None:
     loss, update = losses(), 1e-3 * norms()
-    loss[200:204] += 3.0
-    update[230:] = 0.0
+    loss[200:204] += rise
+    update[230:] *= times
     run = Observations(np.arange(400), {"training_loss": loss, "update_rms": update})
     found = {finding.name: finding for finding in diagnose(run).findings}
-    assert found["ZERO_UPDATE"].step >= 230 and found["LOSS_RISE"].step < 204
+    assert found[then].step >= 230 and found[first].until < 210
+
+
+def test_what_follows_a_setting_that_changed_is_one_event_with_it() -> None:
+    norm, changed = norms(), np.zeros(400)
+    changed[200], norm[230:240] = 1.0, 30.0
+    columns = {"training_loss": losses(), "grad_norm": norm, "settings_changed": changed}
+    assert len(diagnose(Observations(np.arange(400), columns)).findings) == 1
 
 
 def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
