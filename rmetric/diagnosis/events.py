@@ -33,6 +33,15 @@ OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
 """Kinds that say nothing of the model."""
 REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
 """Measurements that an event may be about: a learning rate that is not finite is one, too."""
+
+
+def _is_of(kind: str) -> str:
+    """What a kind of event is about: events of one thing are apart from those of another, and go on beside them."""
+    return "machine" if kind in OF_MACHINE else "model"
+
+
+IS_OF = {name: _is_of(KINDS_OF_MEASUREMENTS.get(name, "")) for name in REMEMBERED}
+"""Measurement → the same."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
 RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
@@ -129,7 +138,7 @@ class EventSeeker:
         self._latest: dict[str, Event] = {}
         """Whether of the machine or of the model → its latest event."""
         self._recent: dict[str, deque[tuple[int, float]]] = {name: deque(maxlen=REARM_STEPS) for name in REMEMBERED}
-        """Finite values of late, each with the number of its record."""
+        """Finite values of late, each with the number of its record: of records with no alert about such things."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
@@ -157,18 +166,19 @@ class EventSeeker:
         """Judge the next record; the event that begins there, if one does."""
         scores = {name: detector.update(observation) for name, detector in self._detectors.items()}
         raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
-        begun = self._take_in(self._event(observation, raised)) if raised else None
-        if not raised:
+        seen = self._event(observation, raised) if raised else None
+        begun = self._take_in(seen) if seen is not None else None
+        if seen is None:
             self._episodes.begin(self.records, ())
-            for name, values in self._recent.items():
-                if math.isfinite(value := observation[name]):
-                    values.append((self.records, value))
+        for name, values in self._recent.items():
+            if (seen is None or IS_OF[name] != _is_of(seen.kind)) and math.isfinite(value := observation[name]):
+                values.append((self.records, value))
         self.records += 1
         return begun
 
     def _take_in(self, seen: Event) -> Event | None:
         """The event that a record with an alert begins; ``None`` if it goes on with the one before."""
-        of = "machine" if seen.kind in OF_MACHINE else "model"
+        of = _is_of(seen.kind)
         if not self._episodes.begin(self.records, (of,)):
             before = self._latest[of]
             if seen.kind == before.kind or before.changed or not self.is_over(before):

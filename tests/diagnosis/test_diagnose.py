@@ -183,6 +183,23 @@ def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
     assert found["DEAD"] == 230 and 200 <= found["SLOW_STEPS"] < 210
 
 
+def failing_worker(*counts: tuple[int, int, float, float]) -> dict[str, Any]:
+    """Columns of 400 healthy records in which hardware fails: from, to, worker, events a record."""
+    events, workers = np.zeros(400), np.full(400, np.nan)
+    for begin, end, worker, number in counts:
+        events[begin:end], workers[begin:end] = number, worker
+    return {"training_loss": losses(), "grad_norm": norms(), "hardware_events": events, "event_worker": workers}
+
+
+def test_what_the_model_does_is_remembered_while_a_machine_fails() -> None:
+    columns = failing_worker((200, 204, 3, 3))
+    columns["grad_norm"][360] = np.inf
+    found = {finding.name: finding for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found["HARDWARE_EVENTS"].numbers["alerts"] > 150  # one after the other
+    assert found["NOT_FINITE"].severity == "note"
+    assert found["NOT_FINITE"].numbers["before"] == pytest.approx(np.median(columns["grad_norm"][310:360]))
+
+
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9
