@@ -1,8 +1,8 @@
 """Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
 
 A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
-between them are one event. What the machine does and what the model does are apart; and what is of another kind than an
-event that has passed is another one, for a user goes back to before it began. What follows a setting that changed may
+between them are one event. Hardware events, slow steps and what the model does are apart; and what is of another kind than
+an event that has passed is another one, for a user goes back to before it began. What follows a setting that changed may
 come of it, and is the same event.
 """
 
@@ -25,6 +25,7 @@ from rmetric.detectors.numerics import zero_gradient
 from rmetric.episodes import REARM_STEPS, EpisodesByCause
 from rmetric.measurements import Observation
 from rmetric.records import Observations
+from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
@@ -37,7 +38,7 @@ REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
 
 def _is_of(kind: str) -> str:
     """What a kind of event is about: events of one thing are apart from those of another, and go on beside them."""
-    return "machine" if kind in OF_MACHINE else "model"
+    return kind if kind in OF_MACHINE else "the model"
 
 
 IS_OF = {name: _is_of(KINDS_OF_MEASUREMENTS.get(name, "")) for name in REMEMBERED}
@@ -71,7 +72,7 @@ class Event:
     last_record: int
     """Number of the record of the latest alert."""
     value: float
-    """The measurement at the first alert of this kind; infinite: not finite."""
+    """The measurement at the first alert of this kind, of step times the median of the last nine; infinite: not finite."""
     before: float
     """Its median over the 50 records before, or as many as there are; NaN: not measured."""
     known_before: int
@@ -136,9 +137,11 @@ class EventSeeker:
         self._detectors = default_detectors()
         self._episodes = EpisodesByCause()
         self._latest: dict[str, Event] = {}
-        """Whether of the machine or of the model → its latest event."""
+        """What events are about → the latest of them."""
         self._recent: dict[str, deque[tuple[int, float]]] = {name: deque(maxlen=REARM_STEPS) for name in REMEMBERED}
         """Finite values of late, each with the number of its record: of records with no alert about such things."""
+        self._times: deque[float] = deque(maxlen=SLOWDOWN_RECORDS)
+        """The latest step times of all records: those that detectors judge by."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
@@ -158,6 +161,7 @@ class EventSeeker:
         for name, values in self._recent.items():
             at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
             values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
+        self._times.extend(_finite(observations["step_time_s"])[-SLOWDOWN_RECORDS:].tolist())
         self.records += len(observations)
         self._episodes.begin(self.records - 1, ())
         return True
@@ -166,15 +170,27 @@ class EventSeeker:
         """Judge the next record; the event that begins there, if one does."""
         scores = {name: detector.update(observation) for name, detector in self._detectors.items()}
         raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
+        if math.isfinite(time := observation["step_time_s"]):
+            self._times.append(time)
         seen = self._event(observation, raised) if raised else None
         begun = self._take_in(seen) if seen is not None else None
         if seen is None:
             self._episodes.begin(self.records, ())
+        self._remember(observation, seen)
+        self.records += 1
+        return begun
+
+    def _remember(self, observation: Observation, seen: Event | None) -> None:
+        """Keep values of a record, but for those that an alert is about.
+
+        What else there is may have changed with the begin of that event, which hides it; to what has, detectors get
+        used within as many records.
+        """
+        if seen is not None and self.records - self._latest[_is_of(seen.kind)].record < REARM_STEPS:
+            return
         for name, values in self._recent.items():
             if (seen is None or IS_OF[name] != _is_of(seen.kind)) and math.isfinite(value := observation[name]):
                 values.append((self.records, value))
-        self.records += 1
-        return begun
 
     def _take_in(self, seen: Event) -> Event | None:
         """The event that a record with an alert begins; ``None`` if it goes on with the one before."""
@@ -223,7 +239,7 @@ class EventSeeker:
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
-            value=observation[measurement],
+            value=median(self._times) if kind == "SLOW_STEPS" and self._times else observation[measurement],
             before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
             changed=observation["settings_changed"] > 0,

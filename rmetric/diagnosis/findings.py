@@ -13,6 +13,7 @@ from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
+from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
@@ -184,7 +185,8 @@ def _stood_out(event: Event) -> str:
         many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
         return f"{many} changed abruptly at step {event.at:,}" + (f": {event.detail}" if event.detail else "")
     by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
-    return f"{name} {_number(event.value)} at step {event.at:,}{_before(event)}{by}{lasting}"
+    of = f" (median of {SLOWDOWN_RECORDS} records)" if event.kind == "SLOW_STEPS" else ""
+    return f"{name} {_number(event.value)}{of} at step {event.at:,}{_before(event)}{by}{lasting}"
 
 
 def _before(event: Event) -> str:

@@ -200,6 +200,25 @@ def test_what_the_model_does_is_remembered_while_a_machine_fails() -> None:
     assert found["NOT_FINITE"].numbers["before"] == pytest.approx(np.median(columns["grad_norm"][310:360]))
 
 
+def test_steps_that_are_slow_hide_no_worker_that_fails() -> None:
+    columns = failing_worker((220, 223, 3, 2))
+    columns["step_time_s"] = 0.5 * norms() ** 0.5
+    columns["step_time_s"][200:] *= 4.0
+    found = {finding.name: finding.step for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found["SLOW_STEPS"] < 210 and found["HARDWARE_EVENTS"] >= 220
+
+
+@pytest.mark.parametrize("rise", [0.0, 1.5])  # which hides them as long as they are slow, or not
+def test_slow_steps_are_told_by_the_median_that_they_are_judged_by(rise: float) -> None:
+    loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.02, 400))
+    loss[300:306] += rise
+    times[300:306] *= 4.0
+    run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
+    (finding,) = [finding for finding in diagnose(run).findings if finding.name == "SLOW_STEPS"]
+    assert finding.severity == "note" and finding.numbers["value"] > 1.5
+    assert finding.sentence.startswith(f"step time (s) {finding.numbers['value']:.4g} (median of 9 records) at step 30")
+
+
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9
