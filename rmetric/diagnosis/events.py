@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 import numpy as np
@@ -43,6 +43,8 @@ def _is_of(kind: str) -> str:
 
 IS_OF = {name: _is_of(KINDS_OF_MEASUREMENTS.get(name, "")) for name in REMEMBERED}
 """Measurement → the same."""
+HIT = ("event_worker", "hardware_events")
+"""Measurements that tell whose hardware fails."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
 RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
@@ -89,8 +91,8 @@ class Event:
     """Those of its kind."""
     changed: bool = False
     """Whether the records say that a setting changed in it."""
-    worker: int | None = None
-    """Worker that reported most of the hardware events; ``None``: not known."""
+    incidents: Counter[int] = field(default_factory=Counter)
+    """Worker → hardware events of it, from 50 records before the first alert on; of machine's events alone."""
     detail: str = ""
     """What the log itself says of it; empty: nothing."""
     settings: tuple[str, ...] = ()
@@ -103,6 +105,11 @@ class Event:
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     exploded: bool = False
     """Whether the loss has come to stand orders of magnitude above all that it was before."""
+
+    @property
+    def worker(self) -> int | None:
+        """Worker that reported most of the hardware events; ``None``: not known."""
+        return max(self.incidents, key=self.incidents.__getitem__, default=None)
 
     @property
     def last_step(self) -> int:
@@ -118,6 +125,7 @@ class Event:
             self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
         self.changed |= later.changed
+        self.incidents.update(later.incidents)
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
 
@@ -142,6 +150,8 @@ class EventSeeker:
         """Finite values of late, each with the number of its record: of records with no alert about such things."""
         self._times: deque[float] = deque(maxlen=SLOWDOWN_RECORDS)
         """The latest step times of all records: those that detectors judge by."""
+        self._incidents: deque[tuple[int, int, float]] = deque(maxlen=REARM_STEPS)
+        """Record, worker and number of the hardware events since the latest alert about such."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
@@ -162,6 +172,8 @@ class EventSeeker:
             at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
             values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
         self._times.extend(_finite(observations["step_time_s"])[-SLOWDOWN_RECORDS:].tolist())
+        for row in np.flatnonzero(np.isfinite(observations["event_worker"]))[-REARM_STEPS:].tolist():
+            self._hit(self.records + row, *(float(observations[name][row]) for name in HIT))
         self.records += len(observations)
         self._episodes.begin(self.records - 1, ())
         return True
@@ -172,6 +184,7 @@ class EventSeeker:
         raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
         if math.isfinite(time := observation["step_time_s"]):
             self._times.append(time)
+        self._hit(self.records, *(observation[name] for name in HIT))
         seen = self._event(observation, raised) if raised else None
         begun = self._take_in(seen) if seen is not None else None
         if seen is None:
@@ -204,6 +217,19 @@ class EventSeeker:
         self.events.append(seen)
         return seen
 
+    def _hit(self, record: int, worker: float, number: float) -> None:
+        """Note the hardware events of a record whose worker is known; one where they are not counted."""
+        if math.isfinite(worker):
+            self._incidents.append((record, int(worker), 1.0 if math.isnan(number) else number))
+
+    def _claimed(self) -> Counter[int]:
+        """Worker → hardware events of late, which belong to the present alert and to no later one."""
+        by_worker: Counter[int] = Counter()
+        for record, worker, number in self._incidents:
+            by_worker[worker] += int(number) if record > self.records - REARM_STEPS else 0
+        self._incidents.clear()
+        return by_worker
+
     def is_over(self, event: Event) -> bool:
         """True if an event has passed: the next alert would be another one, or all is as before.
 
@@ -231,7 +257,7 @@ class EventSeeker:
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
         kind, measurement = kind_of(observation, cause)
-        recent, worker = [value for _, value in self._recent[measurement]], observation["event_worker"]
+        recent = [value for _, value in self._recent[measurement]]
         before, before_is = median(recent) if recent else math.nan, "median"
         if kind == "LOSS_RISE" and observation[measurement] <= before:
             before, before_is = min(recent), "lowest"
@@ -243,7 +269,7 @@ class EventSeeker:
             before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
             changed=observation["settings_changed"] > 0,
-            worker=int(worker) if math.isfinite(worker) else None,
+            incidents=self._claimed() if kind == "HARDWARE_EVENTS" else Counter(),
         )  # fmt: skip
 
 

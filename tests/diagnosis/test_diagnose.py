@@ -191,6 +191,12 @@ def failing_worker(*counts: tuple[int, int, float, float]) -> dict[str, Any]:
     return {"training_loss": losses(), "grad_norm": norms(), "hardware_events": events, "event_worker": workers}
 
 
+def test_of_workers_the_one_with_most_events_is_named() -> None:
+    columns = failing_worker((200, 202, 1, 1), (202, 240, 5, 4))
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    assert finding.step < 205 and "most by worker 5" in finding.sentence
+
+
 def test_what_the_model_does_is_remembered_while_a_machine_fails() -> None:
     columns = failing_worker((200, 204, 3, 3))
     columns["grad_norm"][360] = np.inf
