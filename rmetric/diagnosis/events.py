@@ -87,6 +87,8 @@ class Event:
     """Highest score of the robust R-Metric: decades of rarity; NaN if only others alerted."""
     alerts: int = 1
     """Records with an alert."""
+    latest_alerts: int = 1
+    """Those of its latest stretch: since it had last passed, if it has come back."""
     alike: int = 1
     """Those of its kind."""
     changed: bool = False
@@ -116,8 +118,11 @@ class Event:
         """Last step of it."""
         return self.until if self.lasts_to is None else max(self.until, self.lasts_to)
 
-    def go_on(self, later: Event) -> None:
-        """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""
+    def go_on(self, later: Event, *, again: bool) -> None:
+        """Take in a later record of the same event; a graver kind renames it, and its numbers are told.
+
+        ``again``: it had passed, and comes back.
+        """
         self.alike += later.kind == self.kind
         if _gravity(later.kind) > _gravity(self.kind):
             self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
@@ -128,6 +133,7 @@ class Event:
         self.incidents.update(later.incidents)
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
+        self.latest_alerts = 1 if again else self.latest_alerts + 1
 
 
 def _gravity(kind: str) -> int:
@@ -210,8 +216,9 @@ class EventSeeker:
         of = _is_of(seen.kind)
         if not self._episodes.begin(self.records, (of,)):
             before = self._latest[of]
-            if seen.kind == before.kind or before.changed or not self.is_over(before):
-                before.go_on(seen)
+            over = self.is_over(before)
+            if seen.kind == before.kind or before.changed or not over:
+                before.go_on(seen, again=over)
                 return None
         self._latest[of] = seen
         self.events.append(seen)
@@ -219,8 +226,8 @@ class EventSeeker:
 
     def _hit(self, record: int, worker: float, number: float) -> None:
         """Note the hardware events of a record whose worker is known; one where they are not counted."""
-        if math.isfinite(worker):
-            self._incidents.append((record, int(worker), 1.0 if math.isnan(number) else number))
+        if math.isfinite(worker) and number != 0.0:
+            self._incidents.append((record, int(worker), number if math.isfinite(number) else 1.0))
 
     def _claimed(self) -> Counter[int]:
         """Worker → hardware events of late, which belong to the present alert and to no later one."""
@@ -234,12 +241,12 @@ class EventSeeker:
         """True if an event has passed: the next alert would be another one, or all is as before.
 
         As before is a measurement that lies nearer to where it was than to where the event began, in the median of the
-        quiet records since: of three at least, and of as many as there were with an alert.
+        quiet records since: of three at least, and of as many as its latest stretch had with an alert.
         """
         if self.records - 1 - event.last_record >= REARM_STEPS:
             return True
         since = self._since(event)
-        if len(since) < max(BACK, event.alerts):
+        if len(since) < max(BACK, event.latest_alerts):
             return False
         now = median(since)
         return abs(now - event.before) < abs(now - event.value)

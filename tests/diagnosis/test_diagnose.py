@@ -137,6 +137,13 @@ def test_what_had_several_alerts_has_passed_after_as_many_quiet_records(after: i
     assert (quiet >= finding.numbers["alerts"]) == (severity == "note") and 3 <= quiet < 50
 
 
+def test_what_comes_back_and_passes_each_time_has_passed_at_the_end() -> None:
+    norm = norms()
+    norm[100:400:10] = np.inf
+    (finding,) = diagnose(run_of(losses(), norm)).findings
+    assert (finding.severity, finding.until, finding.numbers["alerts"]) == ("warning", 390, 30)
+
+
 def test_what_the_detector_has_got_used_to_is_not_over() -> None:
     norm = norms()
     norm[365:] *= 30.0
