@@ -30,6 +30,7 @@ from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
+LOSSES = frozenset({"training_loss", "validation_loss"})
 OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
 """Kinds that say nothing of the model."""
 REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
@@ -90,7 +91,9 @@ class Event:
     latest_alerts: int = 1
     """Those of its latest stretch: since it had last passed, if it has come back."""
     alike: int = 1
-    """Those of its kind."""
+    """Those of its subject."""
+    first: Event | None = None
+    """What it was before a graver kind renamed it; ``None``: the same."""
     changed: bool = False
     """Whether the records say that a setting changed in it."""
     incidents: Counter[int] = field(default_factory=Counter)
@@ -118,13 +121,19 @@ class Event:
         """Last step of it."""
         return self.until if self.lasts_to is None else max(self.until, self.lasts_to)
 
+    @property
+    def subject(self) -> tuple[str, str]:
+        """Its kind, and of what is not finite the measurement: one says nothing of another."""
+        return self.kind, self.measurement if self.kind == "NOT_FINITE" else ""
+
     def go_on(self, later: Event, *, again: bool) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told.
 
         ``again``: it had passed, and comes back.
         """
-        self.alike += later.kind == self.kind
-        if _gravity(later.kind) > _gravity(self.kind):
+        self.alike += later.subject == self.subject
+        if _gravity(later) > _gravity(self):
+            self.first = self.first or copy.copy(self)
             self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
             self.value, self.before, self.at = later.value, later.before, later.at
             self.known_before, self.before_is = later.known_before, later.before_is
@@ -136,8 +145,10 @@ class Event:
         self.latest_alerts = 1 if again else self.latest_alerts + 1
 
 
-def _gravity(kind: str) -> int:
-    return GRAVE.index(kind) if kind in GRAVE else -1
+def _gravity(event: Event) -> tuple[int, bool]:
+    """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
+    kind, measurement = event.subject
+    return GRAVE.index(kind) if kind in GRAVE else -1, measurement in LOSSES
 
 
 class EventSeeker:
@@ -217,7 +228,7 @@ class EventSeeker:
         if not self._episodes.begin(self.records, (of,)):
             before = self._latest[of]
             over = self.is_over(before)
-            if seen.kind == before.kind or before.changed or not over:
+            if seen.subject == before.subject or before.changed or not over:
                 before.go_on(seen, again=over)
                 return None
         self._latest[of] = seen

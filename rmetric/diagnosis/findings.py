@@ -156,11 +156,14 @@ def _sure(surprise: float, records: int) -> float:
 
 
 def _sentence(events: Sequence[Event]) -> str:
-    """Evidence of one or more events of one kind."""
-    first, last = events[0], events[-1]
-    if len(events) == 1:
-        return _what(first)
-    return f"{_what(first)}; {len(events)} times in all, last at step {last.step:,}"
+    """Evidence of one or more events of one kind: of the first of each subject, and how often it came."""
+    subjects = dict.fromkeys(event.subject for event in events)
+    return "; ".join(_of_subject([event for event in events if event.subject == subject]) for subject in subjects)
+
+
+def _of_subject(events: Sequence[Event]) -> str:
+    again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
+    return _what(events[0]) + again
 
 
 def _what(event: Event) -> str:
@@ -172,25 +175,33 @@ def _what(event: Event) -> str:
 
 
 def _stood_out(event: Event) -> str:
-    name = NAMES[event.measurement]
-    lasting = f", in {event.alike:,} records" if event.alike > 1 else ""
-    if event.kind == "NOT_FINITE":
-        began = f" after an alert at step {event.step:,}" if event.at > event.step else ""
-        return f"the {name} is not finite at step {event.at:,}{began}{_before(event)}{lasting}"
-    if event.kind == "UNIFORM_ANSWER":
-        return f"the loss is ln(vocabulary) at step {event.at:,}: every token is answered alike{lasting}"
-    if event.kind.startswith("ZERO_"):
-        return f"the {name} is exactly 0 at step {event.at:,}{_before(event)}{lasting}"
+    at = f"{_shows(event)} at step {event.at:,}"
     if event.kind == "SETTING_CHANGED":
-        many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
-        return f"{many} changed abruptly at step {event.at:,}" + (f": {event.detail}" if event.detail else "")
-    by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
+        return at + (f": {event.detail}" if event.detail else "")
+    first = event.first
+    began = f" after an alert at step {first.step:,} ({_shows(first)})" if first is not None else ""
+    by = f", most by worker {event.worker}" if event.worker is not None else ""
+    lasting = f", in {event.alike:,} records" if event.alike > 1 else ""
+    return f"{at}{began}{_before(event)}{by}{lasting}"
+
+
+def _shows(event: Event) -> str:
+    """What an event is about, and its measurement where it began."""
+    name = NAMES[event.measurement]
+    if event.kind == "NOT_FINITE":
+        return f"the {name} is not finite"
+    if event.kind == "UNIFORM_ANSWER":
+        return "every token is answered alike (the loss is ln(vocabulary))"
+    if event.kind.startswith("ZERO_"):
+        return f"the {name} is exactly 0"
+    if event.kind == "SETTING_CHANGED":
+        return ("a setting" if event.value == 1.0 else f"{event.value:.0f} settings") + " changed abruptly"
     of = f" (median of {SLOWDOWN_RECORDS} records)" if event.kind == "SLOW_STEPS" else ""
-    return f"{name} {_number(event.value)}{of} at step {event.at:,}{_before(event)}{by}{lasting}"
+    return f"{name} {_number(event.value)}{of}"
 
 
 def _before(event: Event) -> str:
-    if math.isnan(event.before):
+    if math.isnan(event.before) or event.kind == "UNIFORM_ANSWER":
         return ""
     return f"; {_number(event.before)} before ({event.before_is} of {event.known_before} records)"
 

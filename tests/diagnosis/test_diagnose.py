@@ -277,6 +277,42 @@ def test_a_learning_rate_that_is_not_finite_is_named() -> None:
     assert finding.sentence.startswith("the learning rate is not finite at step 200")
 
 
+@pytest.mark.parametrize("at", [130, 300])
+def test_each_measurement_that_is_not_finite_is_told_with_its_step(at: int) -> None:
+    loss, norm = losses(), norms()
+    norm[100], loss[at] = np.inf, np.inf
+    (finding,) = diagnose(run_of(loss, norm)).findings
+    assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "warning", 100, at)
+    for told in ("the gradient norm is not finite at step 100", f"the loss is not finite at step {at}"):
+        assert told in finding.sentence
+    assert "times in all" not in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("grave", "kind", "told"),
+    [
+        ({"training_loss": np.inf}, "NOT_FINITE", "the loss is not finite at step 208 after an alert at step 20"),
+        ({"grad_norm": 0.0}, "ZERO_GRADIENT", "the gradient norm is exactly 0 at step 208 after an alert at step 20"),
+    ],
+)
+def test_a_grave_kind_is_told_with_the_alert_before_it(grave: dict[str, float], kind: str, told: str) -> None:
+    columns = {"training_loss": losses(), "grad_norm": norms()}
+    columns["training_loss"][200:208] += 3.0
+    for name, value in grave.items():
+        columns[name][208:212] = value
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    first = f"{finding.step} (loss {columns['training_loss'][finding.step]:.4g})"
+    assert finding.name == kind and finding.sentence.startswith(f"{told[:-2]}{first}")
+
+
+def test_a_loss_that_is_not_finite_is_graver_than_a_gradient() -> None:
+    loss, norm = losses(), norms()
+    norm[200:206], loss[202:206] = np.inf, np.inf
+    (finding,) = diagnose(run_of(loss, norm)).findings
+    began = "after an alert at step 200 (the gradient norm is not finite)"
+    assert finding.step == 200 and finding.sentence.startswith(f"the loss is not finite at step 202 {began}")
+
+
 def test_of_what_is_not_finite_its_own_records_are_counted() -> None:
     loss = losses()
     loss[200:220] *= 10.0
