@@ -30,7 +30,8 @@ from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
-LOSSES = frozenset({"training_loss", "validation_loss"})
+LOSSES = ("validation_loss", "training_loss")
+"""Measurements that are graver than others where they are not finite, the gravest last."""
 OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
 """Kinds that say nothing of the model."""
 REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
@@ -145,10 +146,12 @@ class Event:
         self.latest_alerts = 1 if again else self.latest_alerts + 1
 
 
-def _gravity(event: Event) -> tuple[int, bool]:
+def _gravity(event: Event) -> tuple[int, ...]:
     """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
-    kind, measurement = event.subject
-    return GRAVE.index(kind) if kind in GRAVE else -1, measurement in LOSSES
+    return tuple(
+        order.index(told) if told in order else -1
+        for order, told in zip((GRAVE, LOSSES), event.subject, strict=True)
+    )
 
 
 class EventSeeker:

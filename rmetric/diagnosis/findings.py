@@ -181,7 +181,7 @@ def _stood_out(event: Event) -> str:
     first = event.first
     began = f" after an alert at step {first.step:,} ({_shows(first)})" if first is not None else ""
     by = f", most by worker {event.worker}" if event.worker is not None else ""
-    lasting = f", in {event.alike:,} records" if event.alike > 1 else ""
+    lasting = f", alerts in {event.alike:,} records" if event.alike > 1 else ""
     return f"{at}{began}{_before(event)}{by}{lasting}"
 
 

@@ -318,7 +318,7 @@ def test_of_what_is_not_finite_its_own_records_are_counted() -> None:
     loss[200:220] *= 10.0
     loss[220:230] = np.nan
     (finding,) = diagnose(run_of(np.where(np.isnan(loss), np.inf, loss), norms())).findings
-    assert finding.name == "NOT_FINITE" and "in 10 records" in finding.sentence
+    assert finding.name == "NOT_FINITE" and "alerts in 10 records" in finding.sentence
 
 
 @pytest.mark.parametrize("stride", [1, 100])
