@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -156,7 +156,7 @@ class Examination:
             event.over = seeker.is_over(event)
             event.exploded = exploded(event, history)
             event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
-        found = findings_of(seeker.events, states_of(history), records, self._steps_a_record)
+        found = findings_of(seeker.events, states_of(history), records, self._record_of(seeker.events))
         return Diagnosis(
             run=run,
             source=source,
@@ -220,11 +220,13 @@ class Examination:
             told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
         return told
 
-    @property
-    def _steps_a_record(self) -> float:
-        if self._first_step is None or self._last_step is None or self._seeker.records < 2:
-            return 1.0
-        return (self._last_step - self._first_step) / (self._seeker.records - 1)
+    def _record_of(self, events: Sequence[Event]) -> Callable[[int], float]:
+        """Number of the record of a step: known at events and both ends, and between them in proportion."""
+        known = {self._first_step or 0: 0, self._last_step or 0: self._seeker.records - 1}
+        for event in events:
+            known |= {event.step: event.record, event.until: event.last_record}
+        steps = sorted(known)
+        return lambda step: float(np.interp(step, steps, [known[one] for one in steps]))
 
 
 def _in_words(steps: Sequence[int]) -> str:

@@ -1,13 +1,13 @@
 """Findings made of events and states: each cause once, the gravest first.
 
-Events of one kind are one finding, their evidence put into words here. A state takes in the events that are its
-beginning and its course.
+Events of one kind are one finding, their evidence put into words here. A state takes in the event that is its beginning,
+and those of its course that say no more than it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
@@ -45,13 +45,15 @@ NAMES = {
 
 
 def findings_of(
-    events: Sequence[Event], states: Sequence[State], records: int, steps_a_record: float
+    events: Sequence[Event], states: Sequence[State], records: int, record_of: Callable[[int], float]
 ) -> tuple[Finding, ...]:
-    """Findings of a run of so many records, each of which stands for so many steps."""
-    owner = {id(event): _owner(event, states, REARM_STEPS * steps_a_record) for event in events}
-    late = steps_a_record * LOST_RECORDS
-    found = [_of_state(state, [event for event in events if owner[id(event)] is state], late) for state in states]
-    free = [event for event in events if owner[id(event)] is None]
+    """Findings of a run of so many records; ``record_of`` gives the number of the record of a step."""
+    free, found = list(events), []
+    for state in states:
+        origin, course = _parts(state, free, record_of(state.since))
+        found.append(_of_state(state, origin, course))
+        taken = {id(event) for event in (origin, *course)}
+        free = [event for event in free if id(event) not in taken]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
     return gravest_first(*found)
@@ -78,29 +80,32 @@ def failed(step: int, reason: str) -> Finding:
     )
 
 
-def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State | None:
-    """The state that an event belongs to: it explains such events, and began before this one was over.
+def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event | None, list[Event]]:
+    """The event that a state began with, in the record ``since``, and those of its course.
 
-    What lets a loss move explains more than that it has not fallen.
+    The latest to begin by then says most about its causes, unless it had passed; so many records later an event may
+    still be that: the third high loss raises an alert. What begins later belongs to a state unless it is news. What
+    lets a loss move explains more than that it has not fallen.
     """
-    for state in states:
-        kinds = () if state.moved else EXPLAINS.get(state.name, ())
-        if event.kind in kinds and event.last_step + quiet_steps >= state.since:
-            return state
-    return None
+    kinds = () if state.moved else EXPLAINS.get(state.name, ())
+    of_it = [event for event in events if event.kind in kinds]
+    before = [event for event in of_it if event.record <= since + LOST_RECORDS]
+    lasted = [event for event in before if event.lasts_to is not None or event.last_record + REARM_STEPS >= since]
+    return next(reversed(lasted), None), [event for event in of_it[len(before) :] if not _is_news(event)]
 
 
-def _of_state(state: State, events: Sequence[Event], late: float) -> Finding:
-    """A state with the events that belong to it; what it began with says most about its causes.
+def _is_news(event: Event) -> bool:
+    """Whether an event says something that a state which had begun before it does not say."""
+    return event.kind in GRAVE or event.lasts_to is not None
 
-    So many steps after its begin an event may still be that: the third high loss raises an alert.
-    """
-    origin = events[0] if events and events[0].step <= state.since + late else None
+
+def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Finding:
+    """A state with the event that it began with, and those of its course."""
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
         causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
-    severities = [own, *(_severity(event) for event in events)]
+    severities = [own, *(_severity(event) for event in (origin, *course) if event is not None)]
     return Finding(
         name=state.name,
         severity=max(severities, key=SEVERITIES.index),

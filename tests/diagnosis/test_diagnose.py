@@ -269,6 +269,34 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "until", "kind"),
+    [("training_loss", np.inf, 305, "NOT_FINITE"), ("update_rms", 0.0, 330, "ZERO_UPDATE"),
+     ("update_rms", 0.03, 400, "UPDATE_RISE")],
+)  # fmt: skip
+def test_what_comes_long_after_the_begin_of_a_state_stands_by_itself(
+    name: str, value: float, until: int, kind: str
+) -> None:
+    columns = {"training_loss": losses(), "update_rms": 1e-3 * norms()}
+    columns["training_loss"][100:] += 1.0
+    columns[name][300:until] = value
+    found = {finding.name: finding.step for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found.keys() == {"WORSE_LEVEL", kind}
+    assert found["WORSE_LEVEL"] < 110 and found[kind] >= 300
+
+
+@pytest.mark.parametrize("begin", [100, 250])
+@pytest.mark.parametrize("stride", [1, 50])
+def test_a_state_does_not_begin_with_what_had_passed_by_then(begin: int, stride: int) -> None:
+    loss = losses()
+    loss[60:65] += 3.0
+    loss[begin:] = np.inf
+    steps = np.where(np.arange(400) < 100, np.arange(400), 100 + stride * (np.arange(400) - 100))
+    found = {finding.name: finding for finding in diagnose(Observations(steps, {"training_loss": loss})).findings}
+    assert found["DEAD"].step == steps[begin] and f"not finite at step {steps[begin]:,};" in found["DEAD"].sentence
+    assert (found["LOSS_RISE"].step, found["LOSS_RISE"].severity) == (62, "note")
+
+
 def test_a_learning_rate_that_is_not_finite_is_named() -> None:
     run = run_of(losses(), norms())
     rate = np.where(np.arange(400) < 200, 1e-3, np.inf)
