@@ -14,6 +14,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,15 @@ EXPLODED = 1000.0
 """Multiple of the largest loss before an event, above which what it was about is no matter of harder data."""
 
 
+class Change(NamedTuple):
+    """A setting that changed, as the log has it."""
+
+    step: int
+    setting: str
+    told: str
+    """What it was before, and what it is now, in words."""
+
+
 @dataclass(kw_only=True)
 class Event:
     """An episode of alerts, whichever detector raised them."""
@@ -99,12 +109,12 @@ class Event:
     """Whether the records say that a setting changed in it."""
     incidents: Counter[int] = field(default_factory=Counter)
     """Worker → hardware events of it, from 50 records before the first alert on; of machine's events alone."""
-    detail: str = ""
-    """What the log itself says of it; empty: nothing."""
-    settings: tuple[str, ...] = ()
-    """Names of the settings that changed in it, as the log has them."""
-    kept: bool = False
-    """Whether the log says of one of them that it has changed, and not that it was taken back."""
+    changes: tuple[Change, ...] = ()
+    """Settings that the log says changed in it; of the model's events alone."""
+    rate: str = ""
+    """What the records say of a learning rate that rose; empty: nothing, or the log does."""
+    kept: tuple[str, ...] = ()
+    """Names of the settings among them of which the log does not say that they were taken back."""
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
     lasts_to: int | None = None

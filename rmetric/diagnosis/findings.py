@@ -32,6 +32,8 @@ BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRA
 the state DEAD."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+MOST_TOLD = 5
+"""Changes of settings that are told of one event."""
 NAMES = {
     "training_loss": "loss", "validation_loss": "validation loss", "delta_l": "ΔL", "uniform_gap": "loss",
     "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
@@ -143,7 +145,7 @@ def _advice(events: Sequence[Event]) -> Advice:
     """Advice on events of one kind; on the settings that changed, where that is the kind."""
     if events[0].kind != "SETTING_CHANGED":
         return ADVICE[events[0].kind]
-    return advice_on_settings([setting for event in events for setting in event.settings])
+    return advice_on_settings([change.setting for event in events for change in event.changes])
 
 
 def _severity(event: Event) -> Severity:
@@ -167,22 +169,33 @@ def _sentence(events: Sequence[Event]) -> str:
 
 
 def _of_subject(events: Sequence[Event]) -> str:
+    """The first of several, those with a setting that is kept, and how many they are."""
     again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
-    return _what(events[0]) + again
+    return "; ".join(_what(event) for event in events if event is events[0] or event.kept) + again
 
 
 def _what(event: Event) -> str:
     """What stood out in an event, in numbers."""
-    meanwhile = f"; meanwhile {event.detail}" if event.detail and event.kind != "SETTING_CHANGED" else ""
-    if event.kept:
-        return f"{_stood_out(event)}{meanwhile}, and the log does not say that it was taken back"
-    return _stood_out(event) + meanwhile + (", and it is so at the end" if event.lasts_to is not None else "")
+    is_setting = event.kind == "SETTING_CHANGED"
+    changed = _changed(event)
+    told = _stood_out(event) + (f"{':' if is_setting else '; meanwhile'} {changed}" if changed else "")
+    if not event.kept:
+        return told + (", and it is so at the end" if event.lasts_to is not None else "")
+    were = "it was" if len(event.changes) == 1 else " and ".join(event.kept) + (" were" if event.kept[1:] else " was")
+    return f"{told}, and the log does not say that {were} taken back"
+
+
+def _changed(event: Event) -> str:
+    """The settings that changed in an event, with their steps where these are others than the event's own."""
+    told = [change.told + (f" at step {change.step:,}" if change.step != event.at else "") for change in event.changes]
+    more = [f"{len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return ", ".join(filter(None, (*told[:MOST_TOLD], *more, event.rate)))
 
 
 def _stood_out(event: Event) -> str:
     at = f"{_shows(event)} at step {event.at:,}"
     if event.kind == "SETTING_CHANGED":
-        return at + (f": {event.detail}" if event.detail else "")
+        return at
     first = event.first
     began = f" after an alert at step {first.step:,} ({_shows(first)})" if first is not None else ""
     by = f", most by worker {event.worker}" if event.worker is not None else ""

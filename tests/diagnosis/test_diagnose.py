@@ -539,6 +539,37 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     assert bare.sentence == "a setting changed abruptly at step 200"
 
 
+@pytest.mark.parametrize(
+    ("at", "then"),
+    [
+        (220, ", weight_decay changed from 0.01 to 0.1 at step 220, and the log does not say that weight_decay was taken "
+              "back"),
+        (290, "; a setting changed abruptly at step 290: weight_decay changed from 0.01 to 0.1, and the log does not say "
+              "that it was taken back; 2 times in all, last at step 290"),
+    ],
+)  # fmt: skip
+def test_each_setting_that_changed_is_told_with_its_step_and_what_is_kept_by_name(at: int, then: str) -> None:
+    changes = [(200, "momentum", 0.9, 0.99), (205, "momentum", 0.99, 0.9), (at, "weight_decay", 0.01, 0.1)]
+    changed, names = np.zeros(300), ("step", "setting", "before", "now")
+    changed[[step for step, *_ in changes]] = 1.0
+    run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
+    lines = [{"event": "SETTING_CHANGED"} | dict(zip(names, change, strict=True)) for change in changes]
+    (finding,) = diagnose(Run("run", {}, run, lines)).findings
+    first = "a setting changed abruptly at step 200: momentum changed from 0.9 to 0.99"
+    assert finding.sentence == f"{first}, momentum changed from 0.99 to 0.9 at step 205{then}"
+
+
+def test_settings_are_not_told_of_machines() -> None:
+    times, changed = 0.5 * norms() ** 0.5, np.zeros(400)
+    times[200:300] *= 4.0
+    changed[220] = 1.0
+    columns = {"training_loss": losses(), "step_time_s": times, "settings_changed": changed}
+    line = {"event": "SETTING_CHANGED", "step": 220, "setting": "momentum", "before": 0.9, "now": 0.99}
+    found = {one.name: one for one in diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings}
+    assert found["SETTING_CHANGED"].severity == "warning"
+    assert found["SLOW_STEPS"].severity == "note" and "momentum" not in found["SLOW_STEPS"].sentence
+
+
 @pytest.mark.parametrize(("rate_at_the_end", "severity"), [(0.03, "warning"), (0.001, "note")])
 def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whether_a_rate_is_back(
     rate_at_the_end: float, severity: str
