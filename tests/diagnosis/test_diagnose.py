@@ -397,10 +397,13 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
 def test_too_few_values_of_a_measurement_are_told_and_one_that_ends_before_the_log() -> None:
     at = np.arange(400)
     seldom, ended = np.where(at % 20, np.nan, norms()), np.where(at < 300, losses(), np.nan)
-    run = Observations(at, {"training_loss": ended, "grad_norm": seldom, "update_rms": np.full(400, 1e-3)})
+    times = np.where(at < 300, norms(), np.nan)
+    columns = {"training_loss": ended, "grad_norm": seldom, "update_rms": np.full(400, 1e-3), "step_time_s": times}
+    run = Observations(at, columns)
     told = diagnose(run).not_judged
     assert told["gradients"] == "33 values tell what is usual; the log has 20 of the gradient norm"
     assert told["loss after step 299"] == "the log goes on to step 399, without a training loss"
+    assert told["hardware after step 299"] == "the log goes on to step 399, without a step time"
     assert not [about for about in told if about.startswith("updates")]
 
 
