@@ -19,7 +19,7 @@ from rmetric.records import Observations
 from rmetric.report import buckets_for
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.reported import ReportedRun
-from rmetric.report.tables import numbers_table
+from rmetric.report.tables import findings_table, numbers_table
 
 
 def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
@@ -53,6 +53,16 @@ def test_all_values_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     assert run is not None
     assert len(run.curves["training_loss"].non_finite) == 100
     assert numbers_table([run]).rows[0][-2:] == ["300", "250"]
+
+
+def test_how_sure_a_finding_is_is_said_as_diagnose_says_it(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    lines: list[dict[str, object]] = [{"event": "METRICS", "step": step, "training_loss": 2.0} for step in range(9)]
+    log.write_text("".join(map("{}\n".format, map(json.dumps, [*lines, {"event": "EXPERIMENT_FAILURE", "step": 9}]))))
+    (run,) = (ReportedRun.of(portions) for portions in portions_of(log))
+    assert run is not None
+    ((*_, evidence, _),) = findings_table([run]).rows
+    assert isinstance(evidence, dict) and evidence["remark"] == "(it says so itself)"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A finding as text."""
+"""A finding in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import pytest
 
 from rmetric.diagnosis.finding import Finding
-from rmetric.diagnosis.text import sureness
 
 
 @pytest.mark.parametrize(
@@ -23,4 +22,4 @@ def test_how_sure_a_finding_is_is_said_in_plain_numbers(sure: float, said: str) 
     finding = Finding(
         name="LOSS_RISE", severity="note", step=1, until=1, sentence="", numbers={}, sure=sure, causes=(), advice=""
     )
-    assert sureness(finding) == said
+    assert finding.sureness == said
