@@ -1,9 +1,9 @@
 """Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
 
 A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
-between them are one event. Hardware events, slow steps and what the model does are apart; and what is of another kind than
-an event that has passed is another one, for a user goes back to before it began. What follows a setting that changed may
-come of it, and is the same event.
+between them are one event. Hardware events, slow steps and what the model does are apart; and what is of another kind
+than an event that has passed is another one, for a user goes back to before it began. What follows a setting that
+changed may come of it, and is the same event.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Event:
     last_record: int
     """Number of the record of the latest alert."""
     value: float
-    """The measurement at the first alert of this kind, of step times the median of the last nine; infinite: not finite."""
+    """The measurement at the first alert of this kind; infinite: not finite; of step times the median of nine."""
     before: float
     """Its median over the 50 records before, or as many as there are; NaN: not measured."""
     known_before: int
@@ -159,8 +159,7 @@ class Event:
 def _gravity(event: Event) -> tuple[int, ...]:
     """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
     return tuple(
-        order.index(told) if told in order else -1
-        for order, told in zip((GRAVE, LOSSES), event.subject, strict=True)
+        order.index(told) if told in order else -1 for order, told in zip((GRAVE, LOSSES), event.subject, strict=True)
     )
 
 

@@ -1,7 +1,7 @@
 """Findings made of events and states: each cause once, the gravest first.
 
-Events of one kind are one finding, their evidence put into words here. A state takes in the event that is its beginning,
-and those of its course that say no more than it.
+Events of one kind are one finding, their evidence put into words here. A state takes in the event that is its
+beginning, and those of its course that say no more than it.
 """
 
 from __future__ import annotations

@@ -545,10 +545,10 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
 @pytest.mark.parametrize(
     ("at", "then"),
     [
-        (220, ", weight_decay changed from 0.01 to 0.1 at step 220, and the log does not say that weight_decay was taken "
-              "back"),
-        (290, "; a setting changed abruptly at step 290: weight_decay changed from 0.01 to 0.1, and the log does not say "
-              "that it was taken back; 2 times in all, last at step 290"),
+        (220, ", weight_decay changed from 0.01 to 0.1 at step 220, and the log does not say that weight_decay was "
+              "taken back"),
+        (290, "; a setting changed abruptly at step 290: weight_decay changed from 0.01 to 0.1, and the log does not "
+              "say that it was taken back; 2 times in all, last at step 290"),
     ],
 )  # fmt: skip
 def test_each_setting_that_changed_is_told_with_its_step_and_what_is_kept_by_name(at: int, then: str) -> None:
