@@ -311,7 +311,8 @@ def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
-    broken = next((name for name in REMEMBERED if observation[name] == math.inf), "")
+    told = (name for name in REMEMBERED if name != "validation_loss" or observation.evaluated)  # else it is held
+    broken = next((name for name in told if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
     if zero_gradient(observation):

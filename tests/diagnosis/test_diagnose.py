@@ -647,6 +647,15 @@ def test_a_validation_loss_that_stays_nan_has_not_passed() -> None:
     assert finding.sentence.endswith("and it is so at the end")
 
 
+def test_a_validation_loss_that_stays_nan_hides_no_slow_steps() -> None:
+    validation, evaluated, times = np.full(400, 2.5), np.arange(400) % 20 == 19, 0.5 * norms() ** 0.5
+    validation[119:], times[250:] = np.inf, 2.0
+    columns = {"training_loss": losses(), "validation_loss": validation, "step_time_s": times}
+    found = diagnose(Observations(np.arange(400), columns, evaluated)).findings
+    assert [(finding.name, finding.until) for finding in found] == [("NOT_FINITE", 399), ("SLOW_STEPS", 399)]
+    assert found[0].sentence.endswith("alerts in 15 records, and it is so at the end")
+
+
 @pytest.mark.parametrize(
     ("evaluations", "severities"),
     [
