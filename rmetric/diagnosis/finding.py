@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rmetric.states.base import frequency
-
 Severity = Literal["note", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The mildest first. ``error``: the run is broken as it stands; ``warning``: somebody should look; ``note``: it has
@@ -39,15 +37,6 @@ class Finding:
     """Likely causes, the likeliest first."""
     advice: str
     """What to do."""
-
-    @property
-    def sureness(self) -> str:
-        """How rarely a healthy run shows as much, in words."""
-        if self.name == FAILED:
-            return "it says so itself"
-        if math.isnan(self.sure):
-            return "how rare this is in healthy runs is not known"
-        return "no healthy step that was measured shows this" if self.sure == 1.0 else frequency(1.0 - self.sure)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Sequence
 from html import escape
 
-from rmetric.diagnosis.finding import Finding
+from rmetric.diagnosis.finding import FAILED, Finding
+from rmetric.states.base import frequency
 
 WIDTH = 100
 COLOURS = {"note": "#1a7f9c", "warning": "#b26a00", "error": "#b3261e"}
+
+
+def sureness(finding: Finding) -> str:
+    """How rarely a healthy run shows as much."""
+    if finding.name == FAILED:
+        return "it says so itself"
+    if math.isnan(finding.sure):
+        return "how rare this is in healthy runs is not known"
+    return "no healthy step that was measured shows this" if finding.sure == 1.0 else frequency(1.0 - finding.sure)
 
 
 def span(finding: Finding) -> str:
@@ -22,7 +33,7 @@ def lines_of(finding: Finding) -> list[str]:
     """A finding in full."""
     return [
         f"{finding.severity.upper()} {finding.name}, {span(finding)}",
-        wrapped(f"{finding.sentence} ({finding.sureness})"),
+        wrapped(f"{finding.sentence} ({sureness(finding)})"),
         wrapped(f"likely causes: {'; '.join(finding.causes)}"),
         wrapped(f"what to do: {finding.advice}"),
     ]
@@ -48,7 +59,7 @@ def _row(finding: Finding) -> str:
     cells = (
         severity,
         f"{escape(finding.name)}<br>{escape(span(finding))}",
-        f"{escape(finding.sentence)} ({escape(finding.sureness)})",
+        f"{escape(finding.sentence)} ({escape(sureness(finding))})",
         f"<ol>{causes}</ol>",
         escape(finding.advice),
     )

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rmetric.diagnosis.text import sureness
 from rmetric.replay import plain_text
 from rmetric.report.panels import PANELS
 from rmetric.report.reported import ReportedRun
@@ -62,7 +63,7 @@ def findings_table(runs: Sequence[ReportedRun]) -> Table:
             *([_run(index, runs[index])] if several else []),
             {"kind": "code", "text": finding.name},
             {"kind": "goto", "finding": number, "text": _span(finding.step, finding.until)},
-            {"kind": "remarked", "text": finding.sentence, "remark": f"({finding.sureness})"},
+            {"kind": "remarked", "text": finding.sentence, "remark": f"({sureness(finding)})"},
             {"kind": "remarked", "text": finding.advice, "remark": _causes(finding.causes)},
         ]
         for number, (index, finding) in enumerate(found, 1)

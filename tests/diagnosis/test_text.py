@@ -1,4 +1,4 @@
-"""A finding in words."""
+"""A finding as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import pytest
 
 from rmetric.diagnosis.finding import Finding
+from rmetric.diagnosis.text import sureness
 
 
 @pytest.mark.parametrize(
@@ -22,4 +23,4 @@ def test_how_sure_a_finding_is_is_said_in_plain_numbers(sure: float, said: str) 
     finding = Finding(
         name="LOSS_RISE", severity="note", step=1, until=1, sentence="", numbers={}, sure=sure, causes=(), advice=""
     )
-    assert finding.sureness == said
+    assert sureness(finding) == said
