@@ -1,18 +1,20 @@
 """Events of a run: the alerts of the default detectors, merged where they are one event, each with its kind.
 
 A record is one tick of the clock here, however many steps it stands for: alerts with fewer than 50 quiet records
-between them are one event. What the machine does and what the model does are apart; and what is graver than an event
-that has passed is another one, for a user goes back to before it began.
+between them are one event. Hardware events, slow steps and what the model does are apart; and what is of another kind
+than an event that has passed is another one, for a user goes back to before it began. What follows a setting that
+changed may come of it, and is the same event.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,14 +26,28 @@ from rmetric.detectors.numerics import zero_gradient
 from rmetric.episodes import REARM_STEPS, EpisodesByCause
 from rmetric.measurements import Observation
 from rmetric.records import Observations
+from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
+LOSSES = ("validation_loss", "training_loss")
+"""Measurements that are graver than others where they are not finite, the gravest last."""
 OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
 """Kinds that say nothing of the model."""
 REMEMBERED = (*KINDS_OF_MEASUREMENTS, "learning_rate")
 """Measurements that an event may be about: a learning rate that is not finite is one, too."""
+
+
+def _is_of(kind: str) -> str:
+    """What a kind of event is about: events of one thing are apart from those of another, and go on beside them."""
+    return kind if kind in OF_MACHINE else "the model"
+
+
+IS_OF = {name: _is_of(KINDS_OF_MEASUREMENTS.get(name, "")) for name in REMEMBERED}
+"""Measurement → the same."""
+HIT = ("event_worker", "hardware_events")
+"""Measurements that tell whose hardware fails."""
 PART_RECORDS = 2048
 """Records that are taken in together where no detector alerts in them."""
 RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
@@ -42,6 +58,15 @@ LATEST = 5
 """Losses whose median is where a run stands."""
 EXPLODED = 1000.0
 """Multiple of the largest loss before an event, above which what it was about is no matter of harder data."""
+
+
+class Change(NamedTuple):
+    """A setting that changed, as the log has it."""
+
+    step: int
+    setting: str
+    told: str
+    """What it was before, and what it is now, in words."""
 
 
 @dataclass(kw_only=True)
@@ -61,7 +86,7 @@ class Event:
     last_record: int
     """Number of the record of the latest alert."""
     value: float
-    """The measurement at the first alert of this kind; infinite: not finite."""
+    """The measurement at the first alert of this kind; infinite: not finite; of step times the median of nine."""
     before: float
     """Its median over the 50 records before, or as many as there are; NaN: not measured."""
     known_before: int
@@ -74,16 +99,22 @@ class Event:
     """Highest score of the robust R-Metric: decades of rarity; NaN if only others alerted."""
     alerts: int = 1
     """Records with an alert."""
+    latest_alerts: int = 1
+    """Those of its latest stretch: since it had last passed, if it has come back."""
     alike: int = 1
-    """Those of its kind."""
-    worker: int | None = None
-    """Worker that reported most of the hardware events; ``None``: not known."""
-    detail: str = ""
-    """What the log itself says of it; empty: nothing."""
-    settings: tuple[str, ...] = ()
-    """Names of the settings that changed in it, as the log has them."""
-    kept: bool = False
-    """Whether the log says of one of them that it has changed, and not that it was taken back."""
+    """Those of its subject."""
+    first: Event | None = None
+    """What it was before a graver kind renamed it; ``None``: the same."""
+    changed: bool = False
+    """Whether the records say that a setting changed in it."""
+    incidents: Counter[int] = field(default_factory=Counter)
+    """Worker → hardware events of it, from 50 records before the first alert on; of machine's events alone."""
+    changes: tuple[Change, ...] = ()
+    """Settings that the log says changed in it; of the model's events alone."""
+    rate: str = ""
+    """What the records say of a learning rate that rose; empty: nothing, or the log does."""
+    kept: tuple[str, ...] = ()
+    """Names of the settings among them of which the log does not say that they were taken back."""
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
     lasts_to: int | None = None
@@ -92,24 +123,44 @@ class Event:
     """Whether the loss has come to stand orders of magnitude above all that it was before."""
 
     @property
+    def worker(self) -> int | None:
+        """Worker that reported most of the hardware events; ``None``: not known."""
+        return max(self.incidents, key=self.incidents.__getitem__, default=None)
+
+    @property
     def last_step(self) -> int:
         """Last step of it."""
         return self.until if self.lasts_to is None else max(self.until, self.lasts_to)
 
-    def go_on(self, later: Event) -> None:
-        """Take in a later record of the same event; a graver kind renames it, and its numbers are told."""
-        self.alike += later.kind == self.kind
-        if _gravity(later.kind) > _gravity(self.kind):
+    @property
+    def subject(self) -> tuple[str, str]:
+        """Its kind, and of what is not finite the measurement: one says nothing of another."""
+        return self.kind, self.measurement if self.kind == "NOT_FINITE" else ""
+
+    def go_on(self, later: Event, *, again: bool) -> None:
+        """Take in a later record of the same event; a graver kind renames it, and its numbers are told.
+
+        ``again``: it had passed, and comes back.
+        """
+        self.alike += later.subject == self.subject
+        if _gravity(later) > _gravity(self):
+            self.first = self.first or copy.copy(self)
             self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
             self.value, self.before, self.at = later.value, later.before, later.at
             self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
+        self.changed |= later.changed
+        self.incidents.update(later.incidents)
         self.surprise = float(np.fmax(self.surprise, later.surprise))
         self.alerts += 1
+        self.latest_alerts = 1 if again else self.latest_alerts + 1
 
 
-def _gravity(kind: str) -> int:
-    return GRAVE.index(kind) if kind in GRAVE else -1
+def _gravity(event: Event) -> tuple[int, ...]:
+    """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
+    return tuple(
+        order.index(told) if told in order else -1 for order, told in zip((GRAVE, LOSSES), event.subject, strict=True)
+    )
 
 
 class EventSeeker:
@@ -123,9 +174,13 @@ class EventSeeker:
         self._detectors = default_detectors()
         self._episodes = EpisodesByCause()
         self._latest: dict[str, Event] = {}
-        """Whether of the machine or of the model → its latest event."""
+        """What events are about → the latest of them."""
         self._recent: dict[str, deque[tuple[int, float]]] = {name: deque(maxlen=REARM_STEPS) for name in REMEMBERED}
-        """Finite values of late, each with the number of its record."""
+        """Finite values of late, each with the number of its record: of records with no alert about such things."""
+        self._times: deque[float] = deque(maxlen=SLOWDOWN_RECORDS)
+        """The latest step times of all records: those that detectors judge by."""
+        self._incidents: deque[tuple[int, int, float]] = deque(maxlen=REARM_STEPS)
+        """Record, worker and number of the hardware events since the latest alert about such."""
 
     def extend(self, observations: Observations) -> Iterator[Event]:
         """Judge the next records; the events that begin in them."""
@@ -145,6 +200,9 @@ class EventSeeker:
         for name, values in self._recent.items():
             at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
             values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
+        self._times.extend(_finite(observations["step_time_s"])[-SLOWDOWN_RECORDS:].tolist())
+        for row in np.flatnonzero(np.isfinite(observations["event_worker"]))[-REARM_STEPS:].tolist():
+            self._hit(self.records + row, *(float(observations[name][row]) for name in HIT))
         self.records += len(observations)
         self._episodes.begin(self.records - 1, ())
         return True
@@ -153,37 +211,65 @@ class EventSeeker:
         """Judge the next record; the event that begins there, if one does."""
         scores = {name: detector.update(observation) for name, detector in self._detectors.items()}
         raised = {name: score for name, score in scores.items() if score > self._detectors[name].threshold}
-        begun = self._take_in(self._event(observation, raised)) if raised else None
-        if not raised:
+        if math.isfinite(time := observation["step_time_s"]):
+            self._times.append(time)
+        self._hit(self.records, *(observation[name] for name in HIT))
+        seen = self._event(observation, raised) if raised else None
+        begun = self._take_in(seen) if seen is not None else None
+        if seen is None:
             self._episodes.begin(self.records, ())
-            for name, values in self._recent.items():
-                if math.isfinite(value := observation[name]):
-                    values.append((self.records, value))
+        self._remember(observation, seen)
         self.records += 1
         return begun
 
+    def _remember(self, observation: Observation, seen: Event | None) -> None:
+        """Keep values of a record, but for those that an alert is about.
+
+        What else there is may have changed with the begin of that event, which hides it; to what has, detectors get
+        used within as many records.
+        """
+        if seen is not None and self.records - self._latest[_is_of(seen.kind)].record < REARM_STEPS:
+            return
+        for name, values in self._recent.items():
+            if (seen is None or IS_OF[name] != _is_of(seen.kind)) and math.isfinite(value := observation[name]):
+                values.append((self.records, value))
+
     def _take_in(self, seen: Event) -> Event | None:
         """The event that a record with an alert begins; ``None`` if it goes on with the one before."""
-        of = "machine" if seen.kind in OF_MACHINE else "model"
+        of = _is_of(seen.kind)
         if not self._episodes.begin(self.records, (of,)):
             before = self._latest[of]
-            if _gravity(seen.kind) <= _gravity(before.kind) or not self.is_over(before):
-                before.go_on(seen)
+            over = self.is_over(before)
+            if seen.subject == before.subject or before.changed or not over:
+                before.go_on(seen, again=over)
                 return None
         self._latest[of] = seen
         self.events.append(seen)
         return seen
 
+    def _hit(self, record: int, worker: float, number: float) -> None:
+        """Note the hardware events of a record whose worker is known; one where they are not counted."""
+        if math.isfinite(worker) and number != 0.0:
+            self._incidents.append((record, int(worker), number if math.isfinite(number) else 1.0))
+
+    def _claimed(self) -> Counter[int]:
+        """Worker → hardware events of late, which belong to the present alert and to no later one."""
+        by_worker: Counter[int] = Counter()
+        for record, worker, number in self._incidents:
+            by_worker[worker] += int(number) if record > self.records - REARM_STEPS else 0
+        self._incidents.clear()
+        return by_worker
+
     def is_over(self, event: Event) -> bool:
         """True if an event has passed: the next alert would be another one, or all is as before.
 
         As before is a measurement that lies nearer to where it was than to where the event began, in the median of the
-        quiet records since: of three at least, and of as many as there were with an alert.
+        quiet records since: of three at least, and of as many as its latest stretch had with an alert.
         """
         if self.records - 1 - event.last_record >= REARM_STEPS:
             return True
         since = self._since(event)
-        if len(since) < max(BACK, event.alerts):
+        if len(since) < max(BACK, event.latest_alerts):
             return False
         now = median(since)
         return abs(now - event.before) < abs(now - event.value)
@@ -201,7 +287,7 @@ class EventSeeker:
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
         kind, measurement = kind_of(observation, cause)
-        recent, worker = [value for _, value in self._recent[measurement]], observation["event_worker"]
+        recent = [value for _, value in self._recent[measurement]]
         before, before_is = median(recent) if recent else math.nan, "median"
         if kind == "LOSS_RISE" and observation[measurement] <= before:
             before, before_is = min(recent), "lowest"
@@ -209,10 +295,11 @@ class EventSeeker:
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
-            value=observation[measurement],
+            value=median(self._times) if kind == "SLOW_STEPS" and self._times else observation[measurement],
             before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
-            worker=int(worker) if math.isfinite(worker) else None,
+            changed=observation["settings_changed"] > 0,
+            incidents=self._claimed() if kind == "HARDWARE_EVENTS" else Counter(),
         )  # fmt: skip
 
 
@@ -224,7 +311,8 @@ def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
-    broken = next((name for name in REMEMBERED if observation[name] == math.inf), "")
+    told = (name for name in REMEMBERED if name != "validation_loss" or observation.evaluated)  # else it is held
+    broken = next((name for name in told if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
     if zero_gradient(observation):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import Event, EventSeeker, exploded, lasts
+from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, exploded, lasts
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.not_judged import Measured, not_judged
@@ -53,10 +53,10 @@ class Examination:
         self._seeker = EventSeeker()
         self._history = History()
         self._measured: dict[str, Measured] = {}
-        self._changes: dict[tuple[int, str], str] = {}
-        """Step, and what changed in it → the setting: once each, in the order in which the log told of them."""
-        self._settings_before: dict[str, Any] = {}
-        """Setting that has changed → what it was before; left out as soon as it is so again."""
+        self._changes: dict[Change, None] = {}
+        """Settings that changed: once each, in the order in which the log told of them."""
+        self._settings_before: dict[str, tuple[int, Any]] = {}
+        """Setting that has changed → in which step, and what it was before; left out as soon as it is so again."""
         self._remarks: dict[str, None] = {}
         """What the run's monitor has told of the training loop, once each."""
         self._announcements, self._too_often = Announcements(), False
@@ -119,12 +119,12 @@ class Examination:
     def _note_change(self, step: Any, setting: Any, before: Any, now: Any) -> None:
         if type(step) is not int or not _are_fit(setting, before, now) or len(self._changes) == MOST_CHANGES:
             return
-        change = step, setting_in_words(setting, before, now)
+        change = Change(step, str(setting), setting_in_words(setting, before, now))
         if change in self._changes:  # a log that is read again says it again
             return
-        self._changes[change] = name = str(setting)
-        if self._settings_before.setdefault(name, before) == now:
-            del self._settings_before[name]
+        self._changes[change] = None
+        if self._settings_before.setdefault(change.setting, (step, before))[1] == now:
+            del self._settings_before[change.setting]
 
     def diagnosis_of(self, log: LoggedPortions, source: str = "", notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run of a whole log, all of which has been taken in; its own notes follow the others.
@@ -169,7 +169,7 @@ class Examination:
             event.over = seeker.is_over(event)
             event.exploded = exploded(event, history)
             event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
-        found = findings_of(seeker.events, states_of(history), records, self._steps_a_record)
+        found = findings_of(seeker.events, states_of(history), records, self._record_of(seeker.events))
         return Diagnosis(
             run=run,
             source=source,
@@ -195,21 +195,24 @@ class Examination:
 
     def _say_what_changed(self, event: Event, history: Observations) -> None:
         """Let an event know of the settings that changed in it, whatever else it is about."""
-        last = event.at if event.kind == SETTING_CHANGED else event.until
-        event.detail = ", ".join(told for step, told in self._changes if event.step <= step <= last)
-        within = [name for (step, _), name in self._changes.items() if event.step <= step <= event.until]
-        event.settings = tuple(dict.fromkeys(within))
-        if event.kind in OF_A_RATE and "learning_rate" not in event.settings:
-            event.detail = ", ".join(filter(None, (event.detail, _risen_rate(event, history))))
-        event.kept = any(self._is_kept(name, history) for name in event.settings)
+        if event.kind in OF_MACHINE:
+            return
+        event.changes = tuple(change for change in self._changes if event.step <= change.step <= event.until)
+        settings = {change.setting: change.step for change in event.changes}
+        if event.kind in OF_A_RATE and "learning_rate" not in settings:
+            event.rate = _risen_rate(event, history)
+        event.kept = tuple(name for name, last in settings.items() if self._is_kept(name, last, history))
 
-    def _is_kept(self, setting: str, history: Observations) -> bool:
-        """Whether a setting that has changed is not known to be what it was; records have the learning rate."""
-        before = self._settings_before.get(setting)
+    def _is_kept(self, setting: str, last: int, history: Observations) -> bool:
+        """Whether a setting is not known to be what it was before it changed, up to the step ``last`` at the latest.
+
+        Records have the learning rate.
+        """
+        since, before = self._settings_before.get(setting, (0, None))
         if setting == "learning_rate" and isinstance(before, int | float):
             rates = finite(history, setting).values
-            return not len(rates) or float(rates[-1]) > before
-        return before is not None
+            return last >= since and (not len(rates) or float(rates[-1]) > before)
+        return before is not None and last >= since
 
     def _told_of_failure(self, found: Iterable[Finding]) -> list[Finding]:
         """What the log says of its failure, unless it is that a loss is not finite, and that is found."""
@@ -236,11 +239,13 @@ class Examination:
             told.append(f"fewer tensors were trained from {', '.join(self._fewer[:MOST_ANNOUNCED])}{later} on")
         return told
 
-    @property
-    def _steps_a_record(self) -> float:
-        if self._first_step is None or self._last_step is None or self._seeker.records < 2:
-            return 1.0
-        return (self._last_step - self._first_step) / (self._seeker.records - 1)
+    def _record_of(self, events: Sequence[Event]) -> Callable[[int], float]:
+        """Number of the record of a step: known at events and both ends, and between them in proportion."""
+        known = {self._first_step or 0: 0, self._last_step or 0: self._seeker.records - 1}
+        for event in events:
+            known |= {event.step: event.record, event.until: event.last_record}
+        steps = sorted(known)
+        return lambda step: float(np.interp(step, steps, [known[one] for one in steps]))
 
 
 def _in_words(steps: Sequence[int]) -> str:

@@ -1,18 +1,19 @@
 """Findings made of events and states: each cause once, the gravest first.
 
-Events of one kind are one finding, their evidence put into words here. A state takes in the events that are its
-beginning and its course.
+Events of one kind are one finding, their evidence put into words here. A state takes in the event that is its
+beginning, and those of its course that say no more than it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
 from rmetric.diagnosis.events import GRAVE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
+from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS
 from rmetric.robust.surprise import EVERYDAY_PER_STEP
 from rmetric.states import State
@@ -31,6 +32,8 @@ BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRA
 the state DEAD."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+MOST_TOLD = 5
+"""Changes of settings that are told of one event."""
 NAMES = {
     "training_loss": "loss", "validation_loss": "validation loss", "delta_l": "ΔL", "uniform_gap": "loss",
     "grad_norm": "gradient norm", "sigma_sq": "variance of the gradients", "non_finite_count": "gradient",
@@ -44,13 +47,15 @@ NAMES = {
 
 
 def findings_of(
-    events: Sequence[Event], states: Sequence[State], records: int, steps_a_record: float
+    events: Sequence[Event], states: Sequence[State], records: int, record_of: Callable[[int], float]
 ) -> tuple[Finding, ...]:
-    """Findings of a run of so many records, each of which stands for so many steps."""
-    owner = {id(event): _owner(event, states, REARM_STEPS * steps_a_record) for event in events}
-    late = steps_a_record * LOST_RECORDS
-    found = [_of_state(state, [event for event in events if owner[id(event)] is state], late) for state in states]
-    free = [event for event in events if owner[id(event)] is None]
+    """Findings of a run of so many records; ``record_of`` gives the number of the record of a step."""
+    free, found = list(events), []
+    for state in states:
+        origin, course = _parts(state, free, record_of(state.since))
+        found.append(_of_state(state, origin, course))
+        taken = {id(event) for event in (origin, *course)}
+        free = [event for event in free if id(event) not in taken]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
     return gravest_first(*found)
@@ -77,29 +82,32 @@ def failed(step: int, reason: str) -> Finding:
     )
 
 
-def _owner(event: Event, states: Sequence[State], quiet_steps: float) -> State | None:
-    """The state that an event belongs to: it explains such events, and began before this one was over.
+def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event | None, list[Event]]:
+    """The event that a state began with, in the record ``since``, and those of its course.
 
-    What lets a loss move explains more than that it has not fallen.
+    The latest to begin by then says most about its causes, unless it had passed; so many records later an event may
+    still be that: the third high loss raises an alert. What begins later belongs to a state unless it is news. What
+    lets a loss move explains more than that it has not fallen.
     """
-    for state in states:
-        kinds = () if state.moved else EXPLAINS.get(state.name, ())
-        if event.kind in kinds and event.last_step + quiet_steps >= state.since:
-            return state
-    return None
+    kinds = () if state.moved else EXPLAINS.get(state.name, ())
+    of_it = [event for event in events if event.kind in kinds]
+    before = [event for event in of_it if event.record <= since + LOST_RECORDS]
+    lasted = [event for event in before if event.lasts_to is not None or event.last_record + REARM_STEPS >= since]
+    return next(reversed(lasted), None), [event for event in of_it[len(before) :] if not _is_news(event)]
 
 
-def _of_state(state: State, events: Sequence[Event], late: float) -> Finding:
-    """A state with the events that belong to it; what it began with says most about its causes.
+def _is_news(event: Event) -> bool:
+    """Whether an event says something that a state which had begun before it does not say."""
+    return event.kind in GRAVE or event.lasts_to is not None
 
-    So many steps after its begin an event may still be that: the third high loss raises an alert.
-    """
-    origin = events[0] if events and events[0].step <= state.since + late else None
+
+def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Finding:
+    """A state with the event that it began with, and those of its course."""
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
         causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
-    severities = [own, *(_severity(event) for event in events)]
+    severities = [own, *(_severity(event) for event in (origin, *course) if event is not None)]
     return Finding(
         name=state.name,
         severity=max(severities, key=SEVERITIES.index),
@@ -137,7 +145,7 @@ def _advice(events: Sequence[Event]) -> Advice:
     """Advice on events of one kind; on the settings that changed, where that is the kind."""
     if events[0].kind != "SETTING_CHANGED":
         return ADVICE[events[0].kind]
-    return advice_on_settings([setting for event in events for setting in event.settings])
+    return advice_on_settings([change.setting for event in events for change in event.changes])
 
 
 def _severity(event: Event) -> Severity:
@@ -155,40 +163,63 @@ def _sure(surprise: float, records: int) -> float:
 
 
 def _sentence(events: Sequence[Event]) -> str:
-    """Evidence of one or more events of one kind."""
-    first, last = events[0], events[-1]
-    if len(events) == 1:
-        return _what(first)
-    return f"{_what(first)}; {len(events)} times in all, last at step {last.step:,}"
+    """Evidence of one or more events of one kind: of the first of each subject, and how often it came."""
+    subjects = dict.fromkeys(event.subject for event in events)
+    return "; ".join(_of_subject([event for event in events if event.subject == subject]) for subject in subjects)
+
+
+def _of_subject(events: Sequence[Event]) -> str:
+    """The first of several, those with a setting that is kept, and how many they are."""
+    again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
+    return "; ".join(_what(event) for event in events if event is events[0] or event.kept) + again
 
 
 def _what(event: Event) -> str:
     """What stood out in an event, in numbers."""
-    meanwhile = f"; meanwhile {event.detail}" if event.detail and event.kind != "SETTING_CHANGED" else ""
-    if event.kept:
-        return f"{_stood_out(event)}{meanwhile}, and the log does not say that it was taken back"
-    return _stood_out(event) + meanwhile + (", and it is so at the end" if event.lasts_to is not None else "")
+    is_setting = event.kind == "SETTING_CHANGED"
+    changed = _changed(event)
+    told = _stood_out(event) + (f"{':' if is_setting else '; meanwhile'} {changed}" if changed else "")
+    if not event.kept:
+        return told + (", and it is so at the end" if event.lasts_to is not None else "")
+    were = "it was" if len(event.changes) == 1 else " and ".join(event.kept) + (" were" if event.kept[1:] else " was")
+    return f"{told}, and the log does not say that {were} taken back"
+
+
+def _changed(event: Event) -> str:
+    """The settings that changed in an event, with their steps where these are others than the event's own."""
+    told = [change.told + (f" at step {change.step:,}" if change.step != event.at else "") for change in event.changes]
+    more = [f"{len(told) - MOST_TOLD} more"] if len(told) > MOST_TOLD else []
+    return ", ".join(filter(None, (*told[:MOST_TOLD], *more, event.rate)))
 
 
 def _stood_out(event: Event) -> str:
-    name = NAMES[event.measurement]
-    lasting = f", in {event.alike:,} records" if event.alike > 1 else ""
-    if event.kind == "NOT_FINITE":
-        began = f" after an alert at step {event.step:,}" if event.at > event.step else ""
-        return f"the {name} is not finite at step {event.at:,}{began}{_before(event)}{lasting}"
-    if event.kind == "UNIFORM_ANSWER":
-        return f"the loss is ln(vocabulary) at step {event.at:,}: every token is answered alike{lasting}"
-    if event.kind.startswith("ZERO_"):
-        return f"the {name} is exactly 0 at step {event.at:,}{_before(event)}{lasting}"
+    at = f"{_shows(event)} at step {event.at:,}"
     if event.kind == "SETTING_CHANGED":
-        many = "a setting" if event.value == 1.0 else f"{event.value:.0f} settings"
-        return f"{many} changed abruptly at step {event.at:,}" + (f": {event.detail}" if event.detail else "")
-    by = f", most by worker {event.worker}" if event.kind == "HARDWARE_EVENTS" and event.worker is not None else ""
-    return f"{name} {_number(event.value)} at step {event.at:,}{_before(event)}{by}{lasting}"
+        return at
+    first = event.first
+    began = f" after an alert at step {first.step:,} ({_shows(first)})" if first is not None else ""
+    by = f", most by worker {event.worker}" if event.worker is not None else ""
+    lasting = f", alerts in {event.alike:,} records" if event.alike > 1 else ""
+    return f"{at}{began}{_before(event)}{by}{lasting}"
+
+
+def _shows(event: Event) -> str:
+    """What an event is about, and its measurement where it began."""
+    name = NAMES[event.measurement]
+    if event.kind == "NOT_FINITE":
+        return f"the {name} is not finite"
+    if event.kind == "UNIFORM_ANSWER":
+        return "every token is answered alike (the loss is ln(vocabulary))"
+    if event.kind.startswith("ZERO_"):
+        return f"the {name} is exactly 0"
+    if event.kind == "SETTING_CHANGED":
+        return ("a setting" if event.value == 1.0 else f"{event.value:.0f} settings") + " changed abruptly"
+    of = f" (median of {SLOWDOWN_RECORDS} records)" if event.kind == "SLOW_STEPS" else ""
+    return f"{name} {_number(event.value)}{of}"
 
 
 def _before(event: Event) -> str:
-    if math.isnan(event.before):
+    if math.isnan(event.before) or event.kind == "UNIFORM_ANSWER":
         return ""
     return f"; {_number(event.before)} before ({event.before_is} of {event.known_before} records)"
 

@@ -33,6 +33,13 @@ LEAST = {
     "step_time_s": WARM_UP + SLOWDOWN_RECORDS,
 }
 """Values of a measurement with which judging begins (docs/robust.md, *from record*); of others one is enough."""
+NAMES = {
+    "training_loss": "training loss",
+    "grad_norm": "gradient norm",
+    "update_rms": "size of the updates",
+    "step_time_s": "step time",
+}
+"""Measurements of :data:`LEAST` → their names."""
 ENDED = 20
 """Usual distances between its values, after which a measurement has ended before the log."""
 ESSENTIAL = frozenset({"loss", "gradients", "updates"})
@@ -90,7 +97,7 @@ def not_judged(history: Observations, measured: Mapping[str, Measured], records:
     if records <= WARM_UP:
         missing[OUTLIERS] = f"the first {WARM_UP} records tell what is usual in the run; it has {records:,}"
     else:
-        missing |= {about: of for about, pair in EVENTS_OF.items() if (of := _too_few(*pair, measured))}
+        missing |= {about: of for about, (names, _) in EVENTS_OF.items() if (of := _too_few(names, measured))}
     missing |= _ended(history, measured)
     if "reward" in measured:
         missing[OF_AN_AGENT] = SAID_OF_AN_AGENT
@@ -104,22 +111,23 @@ def not_judged(history: Observations, measured: Mapping[str, Measured], records:
     }
 
 
-def _too_few(names: Sequence[str], name: str, measured: Mapping[str, Measured]) -> str:
+def _too_few(names: Sequence[str], measured: Mapping[str, Measured]) -> str:
     """What is said of too few values to judge any; nothing if there are enough, or none at all."""
     known = {of: measured[of].values for of in names if of in measured}
     if not known or any(values >= LEAST.get(of, 1) for of, values in known.items()):
         return ""
     most = max(known, key=known.__getitem__)
-    return f"{LEAST[most]} values tell what is usual; the log has {known[most]} of the {name}"
+    return f"{LEAST[most]} values tell what is usual; the log has {known[most]} of the {NAMES[most]}"
 
 
 def _ended(history: Observations, measured: Mapping[str, Measured]) -> dict[str, str]:
     """What was measured no more long before the end of the log."""
     first, last, told = int(history.step[0]), int(history.step[-1]), {}
-    for about, (names, name) in EVENTS_OF.items():
-        for values, end in (measured[of] for of in names if of in LEAST and of in measured):
+    for about, (names, _) in EVENTS_OF.items():
+        for of in (of for of in names if of in LEAST and of in measured):
+            values, end = measured[of]
             if (last - end) * values > ENDED * (end - first):
-                told[f"{about} after step {end:,}"] = f"the log goes on to step {last:,}, without a {name}"
+                told[f"{about} after step {end:,}"] = f"the log goes on to step {last:,}, without a {NAMES[of]}"
     return told
 
 

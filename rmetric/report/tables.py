@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rmetric.diagnosis.text import sureness
 from rmetric.replay import plain_text
 from rmetric.report.panels import PANELS
 from rmetric.report.reported import ReportedRun
@@ -62,7 +63,7 @@ def findings_table(runs: Sequence[ReportedRun]) -> Table:
             *([_run(index, runs[index])] if several else []),
             {"kind": "code", "text": finding.name},
             {"kind": "goto", "finding": number, "text": _span(finding.step, finding.until)},
-            {"kind": "remarked", "text": finding.sentence, "remark": _sure(finding.sure)},
+            {"kind": "remarked", "text": finding.sentence, "remark": f"({sureness(finding)})"},
             {"kind": "remarked", "text": finding.advice, "remark": _causes(finding.causes)},
         ]
         for number, (index, finding) in enumerate(found, 1)
@@ -111,10 +112,6 @@ def _span(first: int, last: int) -> str:
 
 def _number(value: float) -> str:
     return NOTHING if math.isnan(value) else f"{value:.5g}"
-
-
-def _sure(sure: float) -> str:
-    return "" if math.isnan(sure) else f"({'over 99.9' if sure > 0.999 else f'{100.0 * sure:.3g}'} % sure)"
 
 
 def _causes(causes: Sequence[str]) -> str:

@@ -137,6 +137,13 @@ def test_what_had_several_alerts_has_passed_after_as_many_quiet_records(after: i
     assert (quiet >= finding.numbers["alerts"]) == (severity == "note") and 3 <= quiet < 50
 
 
+def test_what_comes_back_and_passes_each_time_has_passed_at_the_end() -> None:
+    norm = norms()
+    norm[100:400:10] = np.inf
+    (finding,) = diagnose(run_of(losses(), norm)).findings
+    assert (finding.severity, finding.until, finding.numbers["alerts"]) == ("warning", 390, 30)
+
+
 def test_what_the_detector_has_got_used_to_is_not_over() -> None:
     norm = norms()
     norm[365:] *= 30.0
@@ -154,13 +161,24 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
     assert (finding.until == 799) == (severity == "warning")
 
 
-def test_what_is_graver_than_an_event_that_has_passed_has_a_begin_of_its_own() -> None:
+@pytest.mark.parametrize(("rise", "first"), [(3.0, "LOSS_RISE"), (np.inf, "NOT_FINITE")])
+@pytest.mark.parametrize(("times", "then"), [(0.0, "ZERO_UPDATE"), (30.0, "UPDATE_RISE")])
+def test_another_kind_than_that_of_an_event_that_has_passed_has_a_begin_of_its_own(
+    rise: float, first: str, times: float, then: str
+) -> None:
     loss, update = losses(), 1e-3 * norms()
-    loss[200:204] += 3.0
-    update[230:] = 0.0
+    loss[200:204] += rise
+    update[230:] *= times
     run = Observations(np.arange(400), {"training_loss": loss, "update_rms": update})
     found = {finding.name: finding for finding in diagnose(run).findings}
-    assert found["ZERO_UPDATE"].step >= 230 and found["LOSS_RISE"].step < 204
+    assert found[then].step >= 230 and found[first].until < 210
+
+
+def test_what_follows_a_setting_that_changed_is_one_event_with_it() -> None:
+    norm, changed = norms(), np.zeros(400)
+    changed[200], norm[230:240] = 1.0, 30.0
+    columns = {"training_loss": losses(), "grad_norm": norm, "settings_changed": changed}
+    assert len(diagnose(Observations(np.arange(400), columns)).findings) == 1
 
 
 def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
@@ -170,6 +188,48 @@ def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
     run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
     found = {finding.name: finding.step for finding in diagnose(run).findings}
     assert found["DEAD"] == 230 and 200 <= found["SLOW_STEPS"] < 210
+
+
+def failing_worker(*counts: tuple[int, int, float, float]) -> dict[str, Any]:
+    """Columns of 400 healthy records in which hardware fails: from, to, worker, events a record."""
+    events, workers = np.zeros(400), np.full(400, np.nan)
+    for begin, end, worker, number in counts:
+        events[begin:end], workers[begin:end] = number, worker
+    return {"training_loss": losses(), "grad_norm": norms(), "hardware_events": events, "event_worker": workers}
+
+
+def test_of_workers_the_one_with_most_events_is_named() -> None:
+    columns = failing_worker((200, 202, 1, 1), (202, 240, 5, 4))
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    assert finding.step < 205 and "most by worker 5" in finding.sentence
+
+
+def test_what_the_model_does_is_remembered_while_a_machine_fails() -> None:
+    columns = failing_worker((200, 204, 3, 3))
+    columns["grad_norm"][360] = np.inf
+    found = {finding.name: finding for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found["HARDWARE_EVENTS"].numbers["alerts"] > 150  # one after the other
+    assert found["NOT_FINITE"].severity == "note"
+    assert found["NOT_FINITE"].numbers["before"] == pytest.approx(np.median(columns["grad_norm"][310:360]))
+
+
+def test_steps_that_are_slow_hide_no_worker_that_fails() -> None:
+    columns = failing_worker((220, 223, 3, 2))
+    columns["step_time_s"] = 0.5 * norms() ** 0.5
+    columns["step_time_s"][200:] *= 4.0
+    found = {finding.name: finding.step for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found["SLOW_STEPS"] < 210 and found["HARDWARE_EVENTS"] >= 220
+
+
+@pytest.mark.parametrize("rise", [0.0, 1.5])  # which hides them as long as they are slow, or not
+def test_slow_steps_are_told_by_the_median_that_they_are_judged_by(rise: float) -> None:
+    loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.02, 400))
+    loss[300:306] += rise
+    times[300:306] *= 4.0
+    run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
+    (finding,) = [finding for finding in diagnose(run).findings if finding.name == "SLOW_STEPS"]
+    assert finding.severity == "note" and finding.numbers["value"] > 1.5
+    assert finding.sentence.startswith(f"step time (s) {finding.numbers['value']:.4g} (median of 9 records) at step 30")
 
 
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
@@ -209,6 +269,34 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "until", "kind"),
+    [("training_loss", np.inf, 305, "NOT_FINITE"), ("update_rms", 0.0, 330, "ZERO_UPDATE"),
+     ("update_rms", 0.03, 400, "UPDATE_RISE")],
+)  # fmt: skip
+def test_what_comes_long_after_the_begin_of_a_state_stands_by_itself(
+    name: str, value: float, until: int, kind: str
+) -> None:
+    columns = {"training_loss": losses(), "update_rms": 1e-3 * norms()}
+    columns["training_loss"][100:] += 1.0
+    columns[name][300:until] = value
+    found = {finding.name: finding.step for finding in diagnose(Observations(np.arange(400), columns)).findings}
+    assert found.keys() == {"WORSE_LEVEL", kind}
+    assert found["WORSE_LEVEL"] < 110 and found[kind] >= 300
+
+
+@pytest.mark.parametrize("begin", [100, 250])
+@pytest.mark.parametrize("stride", [1, 50])
+def test_a_state_does_not_begin_with_what_had_passed_by_then(begin: int, stride: int) -> None:
+    loss = losses()
+    loss[60:65] += 3.0
+    loss[begin:] = np.inf
+    steps = np.where(np.arange(400) < 100, np.arange(400), 100 + stride * (np.arange(400) - 100))
+    found = {finding.name: finding for finding in diagnose(Observations(steps, {"training_loss": loss})).findings}
+    assert found["DEAD"].step == steps[begin] and f"not finite at step {steps[begin]:,};" in found["DEAD"].sentence
+    assert (found["LOSS_RISE"].step, found["LOSS_RISE"].severity) == (62, "note")
+
+
 def test_a_learning_rate_that_is_not_finite_is_named() -> None:
     run = run_of(losses(), norms())
     rate = np.where(np.arange(400) < 200, 1e-3, np.inf)
@@ -217,12 +305,48 @@ def test_a_learning_rate_that_is_not_finite_is_named() -> None:
     assert finding.sentence.startswith("the learning rate is not finite at step 200")
 
 
+@pytest.mark.parametrize("at", [130, 300])
+def test_each_measurement_that_is_not_finite_is_told_with_its_step(at: int) -> None:
+    loss, norm = losses(), norms()
+    norm[100], loss[at] = np.inf, np.inf
+    (finding,) = diagnose(run_of(loss, norm)).findings
+    assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "warning", 100, at)
+    for told in ("the gradient norm is not finite at step 100", f"the loss is not finite at step {at}"):
+        assert told in finding.sentence
+    assert "times in all" not in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("grave", "kind", "told"),
+    [
+        ({"training_loss": np.inf}, "NOT_FINITE", "the loss is not finite at step 208 after an alert at step 20"),
+        ({"grad_norm": 0.0}, "ZERO_GRADIENT", "the gradient norm is exactly 0 at step 208 after an alert at step 20"),
+    ],
+)
+def test_a_grave_kind_is_told_with_the_alert_before_it(grave: dict[str, float], kind: str, told: str) -> None:
+    columns = {"training_loss": losses(), "grad_norm": norms()}
+    columns["training_loss"][200:208] += 3.0
+    for name, value in grave.items():
+        columns[name][208:212] = value
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    first = f"{finding.step} (loss {columns['training_loss'][finding.step]:.4g})"
+    assert finding.name == kind and finding.sentence.startswith(f"{told[:-2]}{first}")
+
+
+def test_a_loss_that_is_not_finite_is_graver_than_a_gradient() -> None:
+    loss, norm = losses(), norms()
+    norm[200:206], loss[202:206] = np.inf, np.inf
+    (finding,) = diagnose(run_of(loss, norm)).findings
+    began = "after an alert at step 200 (the gradient norm is not finite)"
+    assert finding.step == 200 and finding.sentence.startswith(f"the loss is not finite at step 202 {began}")
+
+
 def test_of_what_is_not_finite_its_own_records_are_counted() -> None:
     loss = losses()
     loss[200:220] *= 10.0
     loss[220:230] = np.nan
     (finding,) = diagnose(run_of(np.where(np.isnan(loss), np.inf, loss), norms())).findings
-    assert finding.name == "NOT_FINITE" and "in 10 records" in finding.sentence
+    assert finding.name == "NOT_FINITE" and "alerts in 10 records" in finding.sentence
 
 
 @pytest.mark.parametrize("stride", [1, 100])
@@ -276,10 +400,13 @@ def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
 def test_too_few_values_of_a_measurement_are_told_and_one_that_ends_before_the_log() -> None:
     at = np.arange(400)
     seldom, ended = np.where(at % 20, np.nan, norms()), np.where(at < 300, losses(), np.nan)
-    run = Observations(at, {"training_loss": ended, "grad_norm": seldom, "update_rms": np.full(400, 1e-3)})
+    times = np.where(at < 300, norms(), np.nan)
+    columns = {"training_loss": ended, "grad_norm": seldom, "update_rms": np.full(400, 1e-3), "step_time_s": times}
+    run = Observations(at, columns)
     told = diagnose(run).not_judged
     assert told["gradients"] == "33 values tell what is usual; the log has 20 of the gradient norm"
     assert told["loss after step 299"] == "the log goes on to step 399, without a training loss"
+    assert told["hardware after step 299"] == "the log goes on to step 399, without a step time"
     assert not [about for about in told if about.startswith("updates")]
 
 
@@ -418,6 +545,37 @@ def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_
     assert bare.sentence == "a setting changed abruptly at step 200"
 
 
+@pytest.mark.parametrize(
+    ("at", "then"),
+    [
+        (220, ", weight_decay changed from 0.01 to 0.1 at step 220, and the log does not say that weight_decay was "
+              "taken back"),
+        (290, "; a setting changed abruptly at step 290: weight_decay changed from 0.01 to 0.1, and the log does not "
+              "say that it was taken back; 2 times in all, last at step 290"),
+    ],
+)  # fmt: skip
+def test_each_setting_that_changed_is_told_with_its_step_and_what_is_kept_by_name(at: int, then: str) -> None:
+    changes = [(200, "momentum", 0.9, 0.99), (205, "momentum", 0.99, 0.9), (at, "weight_decay", 0.01, 0.1)]
+    changed, names = np.zeros(300), ("step", "setting", "before", "now")
+    changed[[step for step, *_ in changes]] = 1.0
+    run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
+    lines = [{"event": "SETTING_CHANGED"} | dict(zip(names, change, strict=True)) for change in changes]
+    (finding,) = diagnose(Run("run", {}, run, lines)).findings
+    first = "a setting changed abruptly at step 200: momentum changed from 0.9 to 0.99"
+    assert finding.sentence == f"{first}, momentum changed from 0.99 to 0.9 at step 205{then}"
+
+
+def test_settings_are_not_told_of_machines() -> None:
+    times, changed = 0.5 * norms() ** 0.5, np.zeros(400)
+    times[200:300] *= 4.0
+    changed[220] = 1.0
+    columns = {"training_loss": losses(), "step_time_s": times, "settings_changed": changed}
+    line = {"event": "SETTING_CHANGED", "step": 220, "setting": "momentum", "before": 0.9, "now": 0.99}
+    found = {one.name: one for one in diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings}
+    assert found["SETTING_CHANGED"].severity == "warning"
+    assert found["SLOW_STEPS"].severity == "note" and "momentum" not in found["SLOW_STEPS"].sentence
+
+
 @pytest.mark.parametrize(("rate_at_the_end", "severity"), [(0.03, "warning"), (0.001, "note")])
 def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whether_a_rate_is_back(
     rate_at_the_end: float, severity: str
@@ -490,6 +648,15 @@ def test_a_validation_loss_that_stays_nan_has_not_passed() -> None:
     ).findings
     assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "error", 60, 199)
     assert finding.sentence.endswith("and it is so at the end")
+
+
+def test_a_validation_loss_that_stays_nan_hides_no_slow_steps() -> None:
+    validation, evaluated, times = np.full(400, 2.5), np.arange(400) % 20 == 19, 0.5 * norms() ** 0.5
+    validation[119:], times[250:] = np.inf, 2.0
+    columns = {"training_loss": losses(), "validation_loss": validation, "step_time_s": times}
+    found = diagnose(Observations(np.arange(400), columns, evaluated)).findings
+    assert [(finding.name, finding.until) for finding in found] == [("NOT_FINITE", 399), ("SLOW_STEPS", 399)]
+    assert found[0].sentence.endswith("alerts in 15 records, and it is so at the end")
 
 
 @pytest.mark.parametrize(

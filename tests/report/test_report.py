@@ -19,7 +19,7 @@ from rmetric.records import Observations, reported_evaluations
 from rmetric.report import buckets_for
 from rmetric.report.curves import Curve, extend_curves
 from rmetric.report.reported import ReportedRun
-from rmetric.report.tables import numbers_table
+from rmetric.report.tables import findings_table, numbers_table
 
 
 def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
@@ -69,6 +69,16 @@ def test_evaluations_are_drawn_at_their_own_steps_the_one_after_the_last_record_
     curve = run.curves["validation_loss"]
     assert (curve.steps.tolist(), curve.non_finite, curve.last) == ([20, 80], [40, 60], 1.5)
     assert numbers_table([run]).rows[1][-2:] == ["4", "2"]
+
+
+def test_how_sure_a_finding_is_is_said_as_diagnose_says_it(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    lines: list[dict[str, object]] = [{"event": "METRICS", "step": step, "training_loss": 2.0} for step in range(9)]
+    log.write_text("".join(map("{}\n".format, map(json.dumps, [*lines, {"event": "EXPERIMENT_FAILURE", "step": 9}]))))
+    (run,) = (ReportedRun.of(portions) for portions in portions_of(log))
+    assert run is not None
+    ((*_, evidence, _),) = findings_table([run]).rows
+    assert isinstance(evidence, dict) and evidence["remark"] == "(it says so itself)"
 
 
 @pytest.mark.slow
