@@ -10,6 +10,7 @@ from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
 from rmetric.monitor.detector_set import DetectorSet
+from rmetric.monitor.estimators import TRAINED
 from rmetric.monitor.loop_invariants import CLIPPING, INPUTS, InputScale, LoopInvariants
 from rmetric.monitor.settings import MODES, Change
 from rmetric.monitor.transfer import StepNumbers
@@ -137,7 +138,8 @@ def test_causes_of_a_change_are_those_of_what_has_changed(
 def test_all_that_a_monitor_says_has_changed_has_an_advice_of_its_own() -> None:
     broken = LoopInvariants()._invariants
     assert {MODES, *(invariant.change().setting for invariant in broken if not isinstance(invariant, InputScale))} | {
-        INPUTS
+        INPUTS,
+        TRAINED,
     } == {*ON_SETTINGS}
 
 
