@@ -109,7 +109,8 @@ class RobustRValue(NamedTuple):
     delta_l_evidence: float
     """Evidence of each component: the surprise of its strongest statistic, less what the run has shown before."""
     statistic: str
-    """The strongest statistic, or the measurement that is not finite; empty if there is none."""
+    """The strongest statistic, or the measurement that is not finite; empty if there is none. Where the model is above
+    the threshold, too, it is the model's: what the machine does lasts for long, and hides nothing."""
 
     @property
     def cause(self) -> str:
@@ -221,13 +222,16 @@ class RobustRMetric:
 
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
-        evidence, r, statistic = [], 0.0, ""
+        evidence, r, statistic, told = [], 0.0, "", (False, 0.0)
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
             surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
             strongest = max(surprises)
-            evidence.append(bar.update(strongest))
-            if evidence[-1] > r:
-                r, statistic = evidence[-1], names[surprises.index(strongest)]
+            found = bar.update(strongest)
+            rank = bool(evidence) and found > self.threshold, found
+            if rank > told:
+                told, statistic = rank, names[surprises.index(strongest)]
+            evidence.append(found)
+            r = max(r, found)
         read = _read(observation)
         if math.inf in read:
             r, statistic = math.inf, statistic if r == math.inf else READS[read.index(math.inf)]

@@ -181,6 +181,14 @@ def test_what_follows_a_setting_that_changed_is_one_event_with_it() -> None:
     assert len(diagnose(Observations(np.arange(400), columns)).findings) == 1
 
 
+def test_steps_that_stay_slow_hide_nothing_of_the_model() -> None:
+    times, update = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 400)), 1e-3 * norms()
+    times[280:] *= 6.0
+    update[285:] *= 4.0
+    run = Observations(np.arange(400), {"training_loss": losses(), "update_rms": update, "step_time_s": times})
+    assert {finding.name for finding in diagnose(run).findings} == {"SLOW_STEPS", "UPDATE_RISE"}
+
+
 def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
     loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 400))
     times[200:] *= 4.0
