@@ -222,7 +222,8 @@ class RobustRMetric:
 
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
-        evidence, r, statistic, told = [], 0.0, "", (False, 0.0)
+        evidence: list[float] = []
+        r, statistic, told = 0.0, "", (False, 0.0)
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
             surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
             strongest = max(surprises)
