@@ -223,16 +223,16 @@ class RobustRMetric:
     def update(self, observation: Observation) -> RobustRValue:
         """R of the next record."""
         evidence: list[float] = []
-        r, statistic, told = 0.0, "", (False, 0.0)
+        statistic, told, most = "", 0.0, self._settings.threshold  # what the machine counts at most against the model
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
             surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
             strongest = max(surprises)
             found = bar.update(strongest)
-            rank = bool(evidence) and found > self.threshold, found
-            if rank > told:
-                told, statistic = rank, names[surprises.index(strongest)]
+            if found > told:
+                told, statistic = min(found, most), names[surprises.index(strongest)]
             evidence.append(found)
-            r = max(r, found)
+            most = math.inf
+        r = max(evidence)
         read = _read(observation)
         if math.inf in read:
             r, statistic = math.inf, statistic if r == math.inf else READS[read.index(math.inf)]
