@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.names import meanings
-from rmetric.importers.rows import Row, as_number, in_words
-from rmetric.importers.tables import imported
+from rmetric.importers.rows import as_number, in_words
+from rmetric.importers.series import Point, imported_series
 from rmetric.log_reader import NumberedEvent, OnDamage
-
-MOST_TABLES = 64
-"""Tables that are read side by side."""
 
 
 @register_importer("dvclive")
@@ -36,9 +29,7 @@ def read_dvclive(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
             f"{path} has no metric of use in plots/metrics ({in_words(tables) or 'no tables'}); "
             "name one with --map training_loss=METRIC"
         )
-    if len(useful) > MOST_TABLES:
-        on_damage(1, f"{path} has more than {MOST_TABLES} metrics of use; the rest is left out")
-    return imported(path, partial(_rows, dict([*useful.items()][:MOST_TABLES])), mapping, on_damage)
+    return imported_series(path, partial(_points, useful), mapping, on_damage, path.stem)
 
 
 def metric_tables(folder: Path) -> dict[str, Path]:
@@ -48,19 +39,10 @@ def metric_tables(folder: Path) -> dict[str, Path]:
     return {file.relative_to(place).with_suffix("").as_posix(): file for file in files}
 
 
-def _rows(tables: Mapping[str, Path], on_damage: OnDamage) -> Iterator[Row]:
-    points = heapq.merge(*(_points(name, file, on_damage) for name, file in tables.items()), key=itemgetter(0))
-    for step, same in groupby(points, key=itemgetter(0)):
-        row = Row(1, {"step": step})
-        for _, name, line, value in same:
-            row.line = line
-            row.values[name] = value
-        yield row
-
-
-def _points(name: str, file: Path, on_damage: OnDamage) -> Iterator[tuple[int | float, str, int, Any]]:
-    """Step, name, line and value of each row; the value is in the last column."""
-    for row in csv_rows(file, {}, on_damage):
-        step = as_number(row.values.get("step"))
-        if step is not None:
-            yield step, name, row.line, [*row.values.values()][-1]
+def _points(tables: Mapping[str, Path], on_damage: OnDamage) -> Iterator[Point]:
+    """The rows of all tables; the value is in the last column. Nothing but the step says when one was logged."""
+    for name, file in tables.items():
+        for row in csv_rows(file, {}, on_damage):
+            step = as_number(row.values.get("step"))
+            if step is not None:
+                yield Point(name, row.line, step, step, step, [*row.values.values()][-1])

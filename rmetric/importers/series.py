@@ -1,6 +1,6 @@
 """Metrics that a tracker keeps one by one, each with steps and times of its own: as rows in the order of their steps.
 
-In which order values of different metrics stand there, or in which file, means nothing: TensorBoard and MLflow.
+In which order values of different metrics stand there, or in which file, means nothing: TensorBoard, MLflow, DVCLive.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Point(NamedTuple):
     which part of a resumed run they belong to."""
     time: float
     """When it was logged."""
-    step: int
+    step: int | float
     value: Any
 
 
