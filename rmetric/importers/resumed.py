@@ -15,6 +15,8 @@ CONFIRMED = 3
 """Training records in a row, each after the one before and none after the last step so far, that are no stray ones."""
 MOST_HELD = 64
 """Rows that are held until that is known."""
+_Trained = tuple[Row, tuple[int | float | None, bool]]
+"""A row, and what :func:`_trained_to` says of it."""
 
 
 def resumptions(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
@@ -24,9 +26,9 @@ def resumptions(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
     again because an epoch is over.
     """
     watch = _Watch(columns)
-    rows = _started_anew(rows, columns)
-    for row in rows if columns.are_batches else _evaluations_behind(rows, columns):
-        yield from watch.add(row)
+    trained = ((row, _trained_to(row, columns)) for row in _started_anew(rows, columns))
+    for row, to in trained if columns.are_batches else _evaluations_behind(trained, columns):
+        yield from watch.add(row, *to)
     yield from watch.held
 
 
@@ -51,21 +53,21 @@ def _is_other_start(before: Row, row: Row, columns: Columns) -> bool:
     return differs and before.values.keys() == row.values.keys() and epoch_of(before.values) == epoch_of(row.values)
 
 
-def _evaluations_behind(rows: Iterable[Row], columns: Columns) -> Iterator[Row]:
+def _evaluations_behind(rows: Iterable[_Trained], columns: Columns) -> Iterator[_Trained]:
     """The rows; evaluations of earlier steps than the training are marked, unless that is set back right after them."""
-    held: list[Row] = []
+    held: list[_Trained] = []
     last: int | float = -math.inf
-    for row in rows:
-        count, _ = _trained_to(row, columns)
+    for trained in rows:
+        row, (count, _) = trained
         if count is None and len(held) < MOST_HELD and (held or _evaluates_before(last, row, columns)):
-            held.append(row)
+            held.append(trained)
             continue
-        for waiting in held:
+        for waiting, _ in held:
             waiting.is_behind = count is not None and count >= last and _evaluates_before(last, waiting, columns)
         yield from held
-        yield row
+        yield trained
         held, last = [], last if count is None else count
-    for waiting in held:
+    for waiting, _ in held:
         waiting.is_behind = _evaluates_before(last, waiting, columns)
     yield from held
 
@@ -100,9 +102,8 @@ class _Watch:
         self._trained = Counted()
         """The latest row that trains."""
 
-    def add(self, row: Row) -> list[Row]:
-        """The rows that can be passed on now that another one has come."""
-        count, is_epoch = _trained_to(row, self._columns)
+    def add(self, row: Row, count: int | float | None, is_epoch: bool) -> list[Row]:
+        """The rows that can be passed on now that another one has come, which trains to ``count``."""
         if count is None:
             return self._pass_on(row) if not self.held or len(self.held) == MOST_HELD else self._hold(row)
         epoch, before = None if is_epoch else epoch_of(row.values), self._epoch
