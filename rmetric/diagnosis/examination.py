@@ -32,6 +32,9 @@ OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "N
 OF_NAN_LOSS = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
 LEARNED_ANEW = "what is usual was learned anew from there on"
+SLOWER, TENTHS, LEAST_TIMES = 1.5, 10, 200
+"""How many times as long steps take in the last tenth of a run as in the first for it to be said, and step times that
+are enough to say so: what comes by degrees is no event."""
 LONGEST, MOST_CHANGES, MOST_ANNOUNCED = 100, 100, 5
 """Characters of a text that is told, changes of settings that are remembered, and changes that were announced: memory
 is bounded whatever a log says."""
@@ -181,7 +184,7 @@ class Examination:
             not_judged=not_judged(history, self._measured, records),
             left_out=left_out,
             damaged=damaged,
-            notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_changes()),
+            notes=(*notes, *map(REMARKS.__getitem__, self._remarks), *self._told_of_changes(), *_slower(history)),
         )
 
     def _with_last_evaluation(self) -> EventSeeker:
@@ -251,6 +254,20 @@ class Examination:
 def _in_words(steps: Sequence[int]) -> str:
     told = ", ".join(f"{step:,}" for step in steps[:MOST_ANNOUNCED])
     return f"step{'s' if len(steps) > 1 else ''} {told}{' and later ones' if len(steps) > MOST_ANNOUNCED else ''}"
+
+
+def _slower(history: Observations) -> list[str]:
+    """What is said of steps that take much longer at the end of a run than at its beginning; else nothing."""
+    times = finite(history, "step_time_s")
+    if len(times) < LEAST_TIMES:
+        return []
+    first, *_, last = times.blocks(TENTHS).values
+    if not 0.0 < SLOWER * first <= last:
+        return []
+    return [
+        f"a step takes {last / first:.2g} times as long in the last tenth of the run ({last:.3g} s) as in the first "
+        f"({first:.3g} s)"
+    ]
 
 
 def _risen_rate(event: Event, history: Observations) -> str:

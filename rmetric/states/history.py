@@ -12,8 +12,11 @@ from rmetric.measurements import Observation
 from rmetric.records import VALIDATION, Observations, reported_evaluations, with_evaluations
 from rmetric.state import state_of
 
-READS = ("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes", "reward")
-"""Measurements that states are recognised from."""
+READS = (
+    *("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes", "reward"),
+    "step_time_s",
+)
+"""Measurements that states are recognised from, or that a run is described by."""
 MOST_RECORDS = 4096
 FEW = 256
 """Single records that are appended together: to append one costs as much."""

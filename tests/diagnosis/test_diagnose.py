@@ -429,6 +429,18 @@ def test_records_that_come_at_another_interval_are_told_of() -> None:
     assert diagnose(closing).notes == ()
 
 
+@pytest.mark.parametrize("times, told", [(3.0, ["2.6"]), (1.2, []), (1 / 3, [])])
+def test_steps_that_get_slower_by_degrees_are_told_of(times: float, told: list[str]) -> None:
+    seconds = 0.5 * np.linspace(1.0, times, 5_000)
+    seconds[::100] += 60.0  # checkpoints
+    run = Observations(np.arange(5_000), {"training_loss": losses(5_000), "step_time_s": seconds})
+    found = diagnose(run)
+    assert found.notes == tuple(
+        f"a step takes {factor} times as long in the last tenth of the run (1.45 s) as in the first (0.551 s)"
+        for factor in told
+    )
+
+
 def test_every_kind_has_causes_and_advice() -> None:
     read = {name for detector in DEFAULT_DETECTORS for name in make_detector(detector).reads}
     assert read <= MEASUREMENTS.keys()
