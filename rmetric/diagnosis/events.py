@@ -95,6 +95,8 @@ class Event:
     """``median``; or ``lowest``, of a loss that rises to less than their median: it has risen before."""
     at: int
     """Step of ``value``."""
+    highest: float
+    """The largest one at an alert of its subject."""
     surprise: float
     """Highest score of the robust R-Metric: decades of rarity; NaN if only others alerted."""
     alerts: int = 1
@@ -142,11 +144,13 @@ class Event:
 
         ``again``: it had passed, and comes back.
         """
-        self.alike += later.subject == self.subject
+        if later.subject == self.subject:
+            self.alike += 1
+            self.highest = max(self.highest, later.highest)
         if _gravity(later) > _gravity(self):
             self.first = self.first or copy.copy(self)
             self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
-            self.value, self.before, self.at = later.value, later.before, later.at
+            self.value, self.before, self.at, self.highest = later.value, later.before, later.at, later.highest
             self.known_before, self.before_is = later.known_before, later.before_is
         self.until, self.last_record = later.until, later.last_record
         self.changed |= later.changed
@@ -291,11 +295,12 @@ class EventSeeker:
         before, before_is = median(recent) if recent else math.nan, "median"
         if kind == "LOSS_RISE" and observation[measurement] <= before:
             before, before_is = min(recent), "lowest"
+        value = median(self._times) if kind == "SLOW_STEPS" and self._times else observation[measurement]
         return Event(
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
-            value=median(self._times) if kind == "SLOW_STEPS" and self._times else observation[measurement],
+            value=value, highest=value,
             before=before, known_before=len(recent), before_is=before_is,
             surprise=raised.get(ROBUST, math.nan),
             changed=observation["settings_changed"] > 0,

@@ -30,6 +30,8 @@ EXPLAINS: dict[str, frozenset[str]] = {
 BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
+UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
+"""Kinds whose measurement is too high."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
 MOST_TOLD = 5
@@ -132,7 +134,8 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
         until=last.last_step,
         sentence=_sentence(events),
         numbers={
-            "value": first.value, "before": first.before, "events": float(len(events)),
+            "value": first.value, "highest": max(event.highest for event in events), "before": first.before,
+            "events": float(len(events)),
             "alerts": float(sum(event.alerts for event in events)), "surprise": surprise,
         },
         sure=math.nan if first.kind in OFTEN_MEANT else _sure(surprise, records),
@@ -200,7 +203,7 @@ def _stood_out(event: Event) -> str:
     began = f" after an alert at step {first.step:,} ({_shows(first)})" if first is not None else ""
     by = f", most by worker {event.worker}" if event.worker is not None else ""
     lasting = f", alerts in {event.alike:,} records" if event.alike > 1 else ""
-    return f"{at}{began}{_before(event)}{by}{lasting}"
+    return f"{at}{began}{_up_to(event)}{_before(event)}{by}{lasting}"
 
 
 def _shows(event: Event) -> str:
@@ -216,6 +219,12 @@ def _shows(event: Event) -> str:
         return ("a setting" if event.value == 1.0 else f"{event.value:.0f} settings") + " changed abruptly"
     of = f" (median of {SLOWDOWN_RECORDS} records)" if event.kind == "SLOW_STEPS" else ""
     return f"{name} {_number(event.value)}{of}"
+
+
+def _up_to(event: Event) -> str:
+    """How far what rises goes on to rise."""
+    first, highest = _number(event.value), _number(event.highest)
+    return f", up to {highest}" if event.kind in UPWARD and event.highest > event.value and highest != first else ""
 
 
 def _before(event: Event) -> str:

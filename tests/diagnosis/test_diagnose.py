@@ -101,6 +101,7 @@ def test_a_spike_that_passes_is_a_note() -> None:
     assert (finding.name, finding.severity) == ("LOSS_RISE", "note")
     assert 200 <= finding.step <= 203
     assert finding.numbers["value"] == pytest.approx(loss[finding.step])
+    assert finding.numbers["highest"] == loss[finding.step : finding.until + 1].max()
     assert finding.numbers["before"] == pytest.approx(np.median(loss[150:200]), abs=0.02)
 
 
@@ -712,7 +713,7 @@ def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
 
 def test_a_loss_that_has_risen_before_the_first_alert_is_compared_with_the_lowest() -> None:
     (finding,) = diagnose(run_of([0.99, 8e5, 1e8, 2e6, 4e5, 9e4, 2e4, 3e4, 3e4])).findings
-    assert finding.sentence.startswith("loss 2e+04 at step 6; 0.99 before (lowest of 6 records)")
+    assert finding.sentence.startswith("loss 2e+04 at step 6, up to 3e+04; 0.99 before (lowest of 6 records)")
 
 
 @pytest.mark.parametrize("records", [20, 100])
