@@ -14,8 +14,8 @@ from rmetric.errors import UserError
 from rmetric.live.injection.rounded_attention import RoundedAttention
 from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
-from rmetric.monitor import measures as attention_logits
-from rmetric.monitor.measures import AttentionLogits, _largest_logit
+from rmetric.monitor.measures import attention_logits
+from rmetric.monitor.measures.attention_logits import AttentionLogits, largest_logit
 from tests.live.architectures import CAP, NAMES, inputs_of, model_of, padded, tokens
 
 
@@ -89,8 +89,8 @@ def test_a_key_counts_inside_the_window_and_not_ahead(query_at: int, key_at: int
     query, key = torch.zeros(1, 4, 24, 16), torch.zeros(1, 2, 24, 16)
     query[0, 3, query_at, 0], key[0, 1, key_at, 0] = 4.0, 6.0
     options = {"scaling": 0.25, "sliding_window": 16}
-    assert _largest_logit(module, query, key, None, options, 2**24).item() == expected
-    assert _largest_logit(module, query, key, None, options, 7).item() == expected
+    assert largest_logit(module, query, key, None, options, 2**24).item() == expected
+    assert largest_logit(module, query, key, None, options, 7).item() == expected
 
 
 def test_it_is_the_largest_of_all_passes_since_it_was_last_asked_for() -> None:
@@ -172,7 +172,7 @@ def test_nothing_waits_for_the_device() -> None:
         with pytest.raises(DataDependentOutputException):
             query.max().item()
         for given in (None, mode.from_tensor(mask)):
-            largest = _largest_logit(module, query, key, given, {"scaling": 0.25, "sliding_window": 16}, 2**10)
+            largest = largest_logit(module, query, key, given, {"scaling": 0.25, "sliding_window": 16}, 2**10)
             assert largest.shape == ()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from rmetric.monitor.measures import MEMORY, GradientAgreement
+from rmetric.monitor.measures.gradient_agreement import MEMORY, GradientAgreement
 from rmetric.monitor.parameters import ModelParameters
 
 

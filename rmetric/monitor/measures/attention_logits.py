@@ -1,0 +1,97 @@
+"""The largest attention logit of a step."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.live.models.structure import attentions
+
+LOGGER = logging.getLogger("rmetric")
+CHUNK = 2**24
+"""Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
+
+
+class AttentionLogits:
+    """Watches the largest attention logit max over rows, heads, layers, queries i and keys j of ``scaling · qᵢ·kⱼ``.
+
+    They are those behind a cap or a bias of positions where the model has one. Only keys that a query may look at count
+    (causal, sliding-window and padding masks), and only forward passes in training mode, so that what is watched does
+    not depend on how often somebody validates. The model's own attention is called unchanged. All stays on the device:
+    nothing waits for it.
+
+    Parameters
+    ----------
+    model
+        A transformers model; it may be wrapped by ``DistributedDataParallel`` or peft.
+    chunk
+        Logits in memory at one time.
+
+    Raises
+    ------
+    UserError
+        If the model's attention is of no known form.
+
+    **Source:** growth of attention logits as a sign of instability: Wortsman et al. 2023, arXiv 2309.14322.
+    """
+
+    def __init__(self, model: nn.Module, *, chunk: int = CHUNK) -> None:
+        self._chunk = chunk
+        self._largest: Tensor | None = None
+        self._failed = False
+        self._stack = ExitStack()
+        modules = [attention.module for attention in attentions(model, "the maximum of the attention logits")]
+        self._stack.enter_context(wrapped_attention(modules, self._watch))
+
+    def collect(self) -> Tensor | None:
+        """The largest logit since the last call, a float32 scalar on the device; +∞ where one is not finite.
+
+        None if no forward pass in training mode came in between.
+        """
+        largest, self._largest = self._largest, None
+        return largest
+
+    def close(self) -> None:
+        """Take everything off the model; more than once does no harm."""
+        self._stack.close()
+
+    def _watch(
+        self,
+        inner: AttentionFunction,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if module.training and not self._failed:
+            try:
+                self._add(largest_logit(module, query, key, mask, options, self._chunk))
+            except Exception:  # watching must never break a training run
+                self._failed, self._largest = True, None
+                LOGGER.warning("the attention logits are no longer watched", exc_info=True)
+        return inner(module, query, key, value, mask, **options)
+
+    def _add(self, largest: Tensor) -> None:
+        # layers of a model that is spread over several devices meet on that of the first
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest.to(self._largest))
+
+
+@torch.no_grad()
+def largest_logit(
+    module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any], chunk: int
+) -> Tensor:
+    rows, heads, tokens, _ = query.shape
+    step = max(1, chunk // (rows * heads * key.shape[2]))
+    largest = query.new_full((), -torch.inf, dtype=torch.float32)
+    for first in range(0, tokens, step):
+        logits = unmasked_logits(query[:, :, first : first + step], key, options, first)
+        logits = masked_logits(logits, module, mask, options, first, tokens)
+        largest = torch.maximum(largest, logits.amax().float())
+    return largest.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=-torch.inf)

@@ -1,0 +1,90 @@
+"""How much an update changes the parameters."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from rmetric.monitor.parameters import ModelParameters
+from rmetric.monitor.tensors import flat, on_cpu, stride_of
+
+ENTRIES = 16_384
+"""Entries whose update is measured by default: the RMS of so many is known to about 1 %."""
+
+
+class UpdateSize:
+    """Root mean square of parameter changes from one call to the next, over a fixed sample of the entries.
+
+    .. math:: RMS = \\sqrt{\\frac{1}{n} \\sum_i (w_{t,i} - w_{t-1,i})^2}
+
+    Parameters
+    ----------
+    parameters
+        Those that are watched. Where they change, the change is that of the old ones once more, then of the new ones.
+    entries
+        About how many are watched, spread evenly over all tensors in proportion to their sizes; ``None``: all.
+
+    **Deviation:** the change is measured on the parameters and not worked out from the optimizer's state. That is the
+    same number for AdamW (a test compares them), needs no knowledge of the optimizer, contains clipping and weight
+    decay, and also shows an update that was computed wrongly, which the state does not. Of sharded parameters it is
+    that of this process's shards: nothing is exchanged for it.
+    """
+
+    def __init__(self, parameters: ModelParameters, entries: int | None = ENTRIES) -> None:
+        self._source, self._entries = parameters, entries
+        self._before: Tensor | None = None
+        self._choose()
+
+    def _choose(self) -> None:
+        """Choose the entries, of the parameters as they are now."""
+        self._version = self._source.version
+        self._parameters = self._source.present
+        self._stride = stride_of(sum(parameter.numel() for parameter in self._parameters), self._entries)
+        self._views: list[Tensor] = []
+        self._alike = False
+        self._places: list[int] = []
+
+    def begin(self) -> None:
+        """Let the next :meth:`measure` say what has changed from now on."""
+        if self._version != self._source.version:
+            self._choose()
+        self._before = torch.cat(self._sample())
+
+    def measure(self) -> Tensor | None:
+        """The RMS since the call before, a scalar on the device; ``None`` in the first call, and after a resize."""
+        now = torch.cat(self._sample())
+        before, self._before = self._before, now
+        if self._version != self._source.version:
+            self.begin()
+        if before is None or len(before) != len(now):  # a vocabulary that has grown has more rows in the same tensor
+            return None
+        change = before.to(now.device).sub_(now)  # nobody needs the numbers before any more
+        rms: Tensor = torch.linalg.vector_norm(change).div_(math.sqrt(len(now)))
+        return rms
+
+    def _sample(self) -> list[Tensor]:
+        places = [parameter.data_ptr() for parameter in self._parameters]
+        if places != self._places:  # the first call, or the model was moved
+            self._views = [flat(parameter)[:: self._stride] for parameter in self._parameters]
+            whole = all(parameter.is_contiguous() for parameter in self._parameters)
+            self._places = places if whole else []  # a view of what is not contiguous is a copy, and grows old
+            forms = {(view.device, view.dtype) for view in self._views}
+            self._alike = len(forms) == 1 and self._views[0].dtype == torch.float32
+        if self._alike:
+            return self._views
+        home = self._views[0].device
+        return [view.to(home, torch.float32, non_blocking=True) for view in self._views]
+
+    def state_dict(self) -> dict[str, Tensor | None]:
+        """The sample of the call before, so that a resumed run knows its first update."""
+        return {"before": on_cpu(self._before)}
+
+    def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
+        """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
+        self._choose()
+        before = state["before"]
+        entries = sum(map(len, self._sample()))
+        # of other parameters than those the first change is not known
+        self._before = before.clone() if before is not None and len(before) == entries else None
