@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.repair.policy import InterventionRule
 
 
 def state_bits(run: LiveRun) -> list[Tensor]:
@@ -136,3 +137,15 @@ class Noisy(Toy):
 def equal(one: list[Tensor], other: list[Tensor]) -> bool:
     """Bit for bit, but for the signs of zeros and what is not a number."""
     return len(one) == len(other) and all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def poisoned(toy: Toy, *steps: int, factor: float = 1e4) -> Toy:
+    """Its gradients are too large in these steps, in every computation."""
+    toy.corrupt = lambda computation: [p.grad.mul_(factor) for p in toy.model.parameters()]  # type: ignore
+    toy.flip_in = dict.fromkeys(steps, 99)
+    return toy
+
+
+def at_once() -> InterventionRule:
+    """When the scheduled alert comes, and once only."""
+    return InterventionRule(on=("scheduled",), most=1)

@@ -18,6 +18,7 @@ from rmetric.faults import make_fault
 from rmetric.log_reader import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policies, RecomputeStep, RepairRecord, SkipUpdate
+from rmetric.monitor.repair.recompute_step import TokenBucket
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
 
@@ -493,3 +494,13 @@ def test_any_generator_of_numpy_will_do() -> None:
         assert monitor.repairs == []
     finally:
         np.random.set_bit_generator(before)
+
+
+def test_a_budget_fills_slowly() -> None:
+    budget = TokenBucket(share=0.1, burst=2)
+    assert [budget.take() for _ in range(3)] == [True, True, False]
+    for _ in range(11):
+        budget.tick()
+    assert [budget.take() for _ in range(2)] == [True, False]
+    budget.give_back()
+    assert budget.take()
