@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from os import PathLike
-from statistics import fmean
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -47,6 +46,7 @@ from rmetric.monitor.recorder import vocabulary_of
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.runner import checked_policies
+from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.sinks import Sink
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
@@ -202,10 +202,7 @@ class TrainingMonitor:
         """True while it watches: until :meth:`close` or an error inside."""
         self.step_number = 0
         """Calls of :meth:`step` so far, those before a resume included."""
-        self._validation: list[tuple[int, float]] = []  # steps and losses that no record has yet
-        self._rewards: list[float] = []  # those that no record has yet
-        self._unrecorded: Tensor | float | None = None  # loss of the latest step, if it has no record
-        self._planned_changes, self._announcements, self._states = 0, Announcements(), StateWatch()
+        self._since, self._announcements, self._states = SinceRecord(), Announcements(), StateWatch()
         self._pending: PendingStep | None = None
         self._at_end: dict[str, Any] = {}  # state before the end
         self._started = self._resumed = self._closed = False
@@ -302,7 +299,7 @@ class TrainingMonitor:
 
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
         """Watch a step that has a record."""
-        self._unrecorded = None
+        self._since.loss = None
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
@@ -333,7 +330,7 @@ class TrainingMonitor:
 
     def _rest(self, loss: Tensor | float) -> None:
         """Pass by a step between two records."""
-        self._unrecorded = loss.detach() if isinstance(loss, Tensor) else loss
+        self._since.loss = loss.detach() if isinstance(loss, Tensor) else loss
         self._order.step()
         self._clock.tick()
         self._measurer.rest(self.step_number)
@@ -354,7 +351,7 @@ class TrainingMonitor:
         if self._resumed:
             self._start()
         found = float(usable.detach())
-        self._validation.append((self.step_number, found))
+        self._since.validation.append((self.step_number, found))
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
             self._recorder.validation(self.step_number, found)
@@ -368,7 +365,7 @@ class TrainingMonitor:
         that stands still meanwhile, is then no sign of a run that got worse or never learns.
         """
         if (usable := self._order.usable(reward)) is not None:
-            self._rewards.append(float(usable.detach()))
+            self._since.rewards.append(float(usable.detach()))
 
     @never_raises(None, ends=False)
     def hardware_event(self, component: str, *, kind: str = "correctable", worker: int = 0, details: str = "") -> None:
@@ -443,14 +440,12 @@ class TrainingMonitor:
         """Judge what no record has: whether the last loss is finite, if the record before says otherwise, or else the
         last evaluation.
         """
-        loss, self._unrecorded = usable_loss(self._unrecorded), None
-        validation, self._validation = self._validation, []
-        finite = self._pipeline.non_finite_since is None
+        since, self._since = self._since, SinceRecord()
+        loss, finite = usable_loss(since.loss), self._pipeline.non_finite_since is None
         if loss is not None and math.isfinite(loss.item()) != finite:
-            losses = [found for _, found in validation]
-            self._pipeline.process(unmeasured_step(self.step_number, math.nan, loss, losses))
-        elif self._started and validation:
-            self._pipeline.judge_last_evaluation(*validation[-1])
+            self._pipeline.process(unmeasured_step(self.step_number, math.nan, loss, since.validation_losses))
+        elif self._started and since.validation:
+            self._pipeline.judge_last_evaluation(*since.validation[-1])
 
     def __enter__(self) -> Self:
         return self
@@ -542,28 +537,26 @@ class TrainingMonitor:
             return
         self._started = True
         self._recorder.start(self.step_number if self._resumed else None)
-        for step, loss in self._validation:
+        for step, loss in self._since.validation:
             if step == self.step_number:
                 self._recorder.validation(step, loss)
 
     def _announce(self, what: str, step: int) -> None:
         self._recorder.note(planned_change(what, step))
-        self._planned_changes += 1
+        self._since.planned_changes += 1
 
     def _measure(self, computation: StepComputation) -> PendingStep:
         change = self._measurer.changed_batches()
         if change and (self._processes.count == 1 or not (self._sync or self._policies)):
             self._announce(change, self.step_number)  # processes that act together must all know the same
-        validation, self._validation = self._validation, []
-        planned, self._planned_changes = self._planned_changes, 0
-        rewards, self._rewards = self._rewards, []
+        since, self._since = self._since, SinceRecord()
         return self._measurer.measure(
             self.step_number,
             computation,
             step_time_s=self._step_time_s(),
-            validation=[loss for _, loss in validation],
-            reward=fmean(rewards) if rewards else None,
-            planned_changes=planned,
+            validation=since.validation_losses,
+            reward=since.reward,
+            planned_changes=since.planned_changes,
         )
 
     def _step_time_s(self) -> float:
@@ -612,9 +605,7 @@ class TrainingMonitor:
             "step": self.step_number,
             "record_every": self._interval.steps,
             "record_every_chosen": self._interval.chosen,
-            "validation": list(self._validation),
-            "rewards": list(self._rewards),
-            "planned_changes": self._planned_changes,
+            **self._since.state_dict(),
             "recorder": self._recorder.state_dict(),
             "states": state_of(self._states),
             "announcements": state_of(self._announcements),
@@ -650,9 +641,7 @@ class TrainingMonitor:
             self._keep_interval()
         self._pipeline.load_state_dict(state)
         self._measurer.load_state_dict(state, state["step"], self._pipeline.estimators.sources["sigma_sq"])
-        self._validation = [(step, loss) for step, loss in state["validation"]]
-        self._planned_changes += state["planned_changes"]
-        self._rewards = [*state["rewards"], *self._rewards]
+        self._since.load_state_dict(state)
         self._recorder.load_state_dict(state["recorder"])
         restore(self._states, state["states"])
         restore(self._announcements, state["announcements"])
