@@ -11,7 +11,9 @@ from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.estimators import TRAINED
-from rmetric.monitor.loop_invariants import CLIPPING, INPUTS, InputScale, LoopInvariants
+from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.monitor.loop_invariants.batches import INPUTS, InputScale
+from rmetric.monitor.loop_invariants.gradients import CLIPPING
 from rmetric.monitor.settings import MODES, Change
 from rmetric.monitor.transfer import StepNumbers
 

@@ -1,0 +1,37 @@
+"""Invariants that a single step tells of, each by a truth value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from rmetric.monitor.loop_invariants.base import Invariant
+from rmetric.monitor.settings import Change
+
+TURNED = "gradient_turned"
+FACTS = {
+    "weights_changed": Change("the weight that a pass begins with", "the updated one", "another"),
+    "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
+    "batch_repeated": Change("the batch", "a new one", "the one before"),
+    "examples_repeated": Change("the content of a batch", "different examples", "copies"),
+    "targets_alike": Change("the content of a batch's targets", "several classes", "one class"),
+    "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
+    TURNED: Change("the gradient that updates go by", "the one of the passes", "its opposite"),
+}
+"""Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
+
+
+class Fact(Invariant):
+    """One of the :data:`FACTS`. Whether the first two hold is for the loop to decide; the others depend on the data."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.by_chance = name not in ("weights_changed", "gradients_kept")
+        self._name = name
+
+    def is_broken(self, measured: Mapping[str, float]) -> bool | None:
+        value = measured.get(self._name)
+        return None if value is None or math.isnan(value) else value != 0.0
+
+    def change(self) -> Change:
+        return FACTS[self._name]

@@ -1,0 +1,44 @@
+"""Losses of which nothing is left to learn, or that fall at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.monitor.loop_invariants.base import HELD
+from rmetric.monitor.loop_invariants.loss import LOSS, NOTHING_TO_LEARN
+from rmetric.monitor.settings import Change
+
+
+@pytest.mark.parametrize(
+    ("losses", "norms", "news"),
+    [
+        ([0.0] * 8, [0.0] * 8, [NOTHING_TO_LEARN]),  # every target is masked
+        ([0.0] * 3, [0.0] * 3, []),
+        ([0.0] * 8, [0.1] * 8, []),  # GRPO: the loss is 0, its gradient is not
+        ([2.0] * 8, [0.0] * 8, []),  # the robust R-Metric's
+        ([0.0, 0.1, *[0.0] * 8], [0.0, 0.1, *[0.0] * 8], []),  # a hinge loss that comes to its end
+    ],
+)
+def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[float], news: list[Change]) -> None:
+    invariants = LoopInvariants()
+    pairs = [*[(1.0, 1.0)] * HELD, *zip(losses, norms, strict=True)]
+    found = [invariants.update({"training_loss": loss, "grad_norm": norm}) for loss, norm in pairs]
+    assert [change for changes in found for change in changes] == news
+
+
+@pytest.mark.parametrize(
+    ("losses", "news"),
+    [
+        ([1e-3] * 8, [Change(LOSS, "at least 0.02", 1e-3)]),  # (mean of the errors)² in place of the mean of errors²
+        ([1e-3] * 2 + [0.02] * 40 + [1e-3] * 8, []),  # low before, by chance
+        ([1e-2] * 8, []),
+        ([0.02 * 0.9**step for step in range(99)], []),
+        ([0.0] * 8, []),  # a hinge loss
+        ([-0.5] * 8, []),  # a log-likelihood
+    ],
+)
+def test_a_loss_that_falls_tenfold_at_once_is_told_of(losses: list[float], news: list[Change]) -> None:
+    invariants = LoopInvariants()
+    found = [invariants.update({"training_loss": loss}) for loss in [0.03, *[0.02] * HELD, *losses]]
+    assert [change for changes in found for change in changes] == news
