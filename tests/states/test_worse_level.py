@@ -1,0 +1,112 @@
+"""WORSE_LEVEL: a training loss that has settled above a level that it had."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rmetric.states import History, states_of
+from tests.states.common import FALLING, RECORDS, names, normal, observed
+
+
+def test_a_run_that_learned_and_then_diverged_did_learn() -> None:
+    diverged = np.concatenate([FALLING[:150], 30.0 + np.random.default_rng(5).normal(size=250)])
+    assert names(observed(training_loss=diverged)) == ["WORSE_LEVEL"]
+
+
+def test_a_run_that_soon_lost_what_it_had_learned_did_learn() -> None:
+    noise = 0.02 * np.random.default_rng(6).normal(size=150)
+    lost = np.where(np.arange(150) < 30, 2.3 - 0.055 * np.arange(150), 2.3) + noise
+    assert names(observed(training_loss=lost)) == ["WORSE_LEVEL"]
+
+
+def test_a_margin_that_batches_keep_may_be_lost_but_a_loss_that_begins_at_0_can_only_rise() -> None:
+    at = np.arange(RECORDS)
+    kept = np.maximum(0.0, 0.05 * np.exp(-at / 60.0) - 0.012 + 0.01 * normal(7))
+    risen = np.where(at < 200, kept, 0.1 + 0.02 * np.abs(normal(8)))
+    assert names(observed(training_loss=risen)) == ["WORSE_LEVEL"]
+    penalty = 0.02 * (1.0 - np.exp(-at / 60.0)) * (1.0 + 0.1 * normal(9))
+    assert penalty[0] == 0.0 and names(observed(training_loss=penalty)) == []
+    assert names(observed(training_loss=penalty[1:])) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("records", [100, 400, 495, 501])
+def test_levels_that_come_in_turn_are_one_level(records: int) -> None:
+    at = np.arange(records)
+    turns = np.where(at % 2, 1.0, 0.6) * FALLING[np.minimum(at, RECORDS - 1)]
+    assert "WORSE_LEVEL" not in names(observed(training_loss=turns))
+    assert "WORSE_LEVEL" in names(observed(training_loss=np.where(at < 0.6 * records, turns, turns + 2.5)))
+
+
+@pytest.mark.parametrize(("rewards", "worse"), [(-FALLING, False), (FALLING, True), (np.full(RECORDS, np.nan), True)])
+def test_a_loss_that_rises_with_the_reward_of_an_agent_is_no_worse_level(rewards: np.ndarray, worse: bool) -> None:
+    risen = np.where(np.arange(RECORDS) < 200, FALLING, 57.0 + np.random.default_rng(2).normal(size=RECORDS))
+    assert ("WORSE_LEVEL" in names(observed(training_loss=risen, reward=rewards))) == worse
+
+
+def test_a_worse_level_lasts() -> None:
+    worse, spike = FALLING.copy(), FALLING.copy()
+    worse[250:] += 1.0
+    spike[250:300] += 1.0
+    (state,) = states_of(observed(training_loss=worse))
+    assert state.name == "WORSE_LEVEL"
+    assert "has settled at about" in state.sentence
+    assert 240 <= state.since <= 260
+    assert names(observed(training_loss=spike)) == []
+
+
+@pytest.mark.parametrize(("validation_rises", "found"), [(True, True), (False, False)])
+def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rises: bool, found: bool) -> None:
+    training = FALLING + np.where(np.arange(RECORDS) >= 250, 1.0, 0.0)
+    validation = np.where(np.arange(RECORDS) % 10 == 9, training if validation_rises else FALLING, math.nan)
+    assert ("WORSE_LEVEL" in names(observed(training_loss=training, validation_loss=validation))) == found
+
+
+@pytest.mark.parametrize(
+    ("rate_now", "found"), [(1.0, False), (1.5, True), (0.1, True)], ids=["back", "never so high", "as at the best"]
+)
+def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
+    after = np.arange(RECORDS) >= 300
+    rates = np.where(after, rate_now, np.where(np.arange(RECORDS) < 200, 1.0, 0.1))
+    training = FALLING + np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.0)
+    assert ("WORSE_LEVEL" in names(observed(training_loss=training, learning_rate=rates))) == found
+
+
+def test_a_restart_explains_no_more_than_the_loss_had_been_at_that_rate() -> None:
+    rates = np.where(np.arange(RECORDS) % 100 < 50, 1.0, 0.1)
+    training = FALLING + np.where(np.arange(RECORDS) >= 300, 2.0, 0.0)
+    assert names(observed(training_loss=training, learning_rate=rates)) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("highest", [1e20, 1e6, 10.0])
+def test_a_loss_that_still_falls_from_far_above_hides_no_worse_level(highest: float) -> None:
+    training, held_out = FALLING.copy(), np.full(RECORDS, np.nan)
+    training[150:] = 3.0 + np.geomspace(1e20, 0.01, RECORDS - 150) ** np.linspace(1.0, 0.3, RECORDS - 150)
+    training = np.minimum(training, highest)
+    held_out[49::50] = training[49::50]
+    assert names(observed(training_loss=training)) == ["WORSE_LEVEL"]
+    assert names(observed(training_loss=training, validation_loss=held_out)) == ["WORSE_LEVEL"]
+
+
+def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
+    after = np.arange(RECORDS) >= 250
+    planned = np.where(np.arange(RECORDS) == 250, 1.0, math.nan)
+    run = observed(training_loss=FALLING + np.where(after, 1.0, 0.0), planned_changes=planned)
+    assert names(run) == []
+    run.columns["training_loss"][330:] += 1.0  # and once more, which nobody has announced
+    assert names(run) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize("told", ["learning_rate", "planned_changes"])
+def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
+    after = np.arange(RECORDS) >= 300
+    rates = np.where(after | (np.arange(RECORDS) < 200), 1.0, 0.1)
+    planned = np.where(np.arange(RECORDS) == 300, 1.0, math.nan)
+    columns = {"learning_rate": rates, "planned_changes": planned}
+    run = observed(training_loss=FALLING + np.where(rates == 1.0, 1.0, 0.0), **{told: columns[told]})
+    for most in (4096, 150):
+        history = History(most)
+        history.extend(run)
+        assert names(history.observations) == []
