@@ -30,7 +30,7 @@ LABEL_X, LOSS_LABEL_X = -0.055, -0.085
 """Place of the name of a panel, in widths of the panel."""
 MOST_MARKERS = 120
 """Points a curve from which it is drawn without markers."""
-LARGEST = 1e30
+LARGEST_DRAWN = 1e30
 """Values are cut here in the drawing, far beyond any axis that can be read."""
 LOG_AXIS_FROM = 20.0
 """Ratio of the largest loss to the smallest from which its axis is logarithmic."""
@@ -135,7 +135,7 @@ def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
         curve = replay.trace.series.get(name, Series())
         if len(curve.values):
             handles += _curve(ax, curve, label=label, **style)
-            everything.append(np.clip(curve.values, -LARGEST, LARGEST))
+            everything.append(np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN))
     if everything:
         _scale_losses(ax, np.concatenate(everything))
     else:
@@ -218,7 +218,7 @@ def _curve(ax: Axes, curve: Series, **style: Any) -> list[Line2D]:
         style |= {"marker": "o", "markersize": 2.5}
     elif len(curve.values) > MOST_MARKERS:
         style |= {"marker": None}
-    return ax.plot(curve.steps, np.clip(curve.values, -LARGEST, LARGEST), **style)
+    return ax.plot(curve.steps, np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN), **style)
 
 
 def _name_panel(ax: Axes, name: str) -> None:

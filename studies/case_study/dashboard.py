@@ -24,7 +24,7 @@ from rmetric.evaluation.evaluator import REFERENCE
 from rmetric.evaluation.ground_truth import TOLERANCE
 from rmetric.evaluation.protocols import ABSORBED, HEALTHY, WARNING
 from rmetric.records import step_of
-from rmetric.replay.plot import LARGEST
+from rmetric.replay.plot import LARGEST_DRAWN
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies.case_study.findings import CaseResults
@@ -277,7 +277,7 @@ PANELS = (
 
 def _line(ax: Axes, x: NDArray[Any], values: NDArray[np.float64], *, logarithmic: bool = False, **look: Any) -> None:
     """A curve with gaps where a value is not finite, or is 0 on a logarithmic axis."""
-    shown = np.where(np.isinf(values), np.nan, np.clip(values, -LARGEST, LARGEST))
+    shown = np.where(np.isinf(values), np.nan, np.clip(values, -LARGEST_DRAWN, LARGEST_DRAWN))
     ax.plot(x, np.where(shown > 0, shown, np.nan) if logarithmic else shown, **look)
 
 

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from rmetric.errors import UserError
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.mechanism.base import (
-    LARGEST,
+    LARGEST_FLOAT,
     HookGuard,
     HostArrays,
     MechanismMonitor,
@@ -146,7 +146,7 @@ class GradientAlignment(MechanismMonitor):
         cosines = cosines_with_the_others(found["gram"])
         if np.isnan(cosines).all():
             return MonitorResult()
-        graded = np.where(np.isnan(cosines), LARGEST, cosines)
+        graded = np.where(np.isnan(cosines), LARGEST_FLOAT, cosines)
         value, where = worst_of(self.name, graded, lambda index: f"micro-batch {index[0]}")
         return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
 

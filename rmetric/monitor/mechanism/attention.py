@@ -14,7 +14,7 @@ from torch.nn import functional
 from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
-    LARGEST,
+    LARGEST_FLOAT,
     LOGGER,
     HostArrays,
     MechanismMonitor,
@@ -110,7 +110,7 @@ class AttentionRows(MechanismMonitor):
         entropy = found["entropy"]
         if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
             name = "attention_entropy"
-            values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST, entropy), head)
+            values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST_FLOAT, entropy), head)
         details = {name: by_layer(found[name], key_heads if name == "key_norm" else heads) for name in MEASURED}
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 

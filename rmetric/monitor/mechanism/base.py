@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rmetric.measurements import OBSERVABLE
 
 LOGGER = logging.getLogger("rmetric")
-LARGEST = float(np.finfo(np.float64).max)
+LARGEST_FLOAT = float(np.finfo(np.float64).max)
 """Placeholder of a location without a value where the smallest is looked for."""
 DeviceArrays = Mapping[str, Tensor]
 """Per-location measurements on the device, by name."""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rmetric.errors import UserError
 from rmetric.live.models.structure import Projection, attentions, is_conv1d
 from rmetric.monitor.mechanism.base import (
-    LARGEST,
+    LARGEST_FLOAT,
     DeviceArrays,
     HostArrays,
     MechanismMonitor,
@@ -144,7 +144,7 @@ class QkSpectral(MechanismMonitor):
         changed = norm != 0
         for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
             if changed.any():
-                values[name], worst[name] = worst_of(name, np.where(changed, array, LARGEST), place)
+                values[name], worst[name] = worst_of(name, np.where(changed, array, LARGEST_FLOAT), place)
         details = {name: by_layer(array, heads) for name, array in found.items()}
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
-from rmetric.replay.plot import LARGEST
+from rmetric.replay.plot import LARGEST_DRAWN
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
@@ -224,7 +224,7 @@ def _line(
     """Draw what lies within the limits, and one record on either side; returns the values drawn."""
     low = max(int(np.searchsorted(item.step, limits[0])) - 1, 0)
     high = int(np.searchsorted(item.step, limits[1], side="right")) + 1
-    shown = np.where(np.isinf(values[low:high]), np.nan, np.clip(values[low:high], -LARGEST, LARGEST))
+    shown = np.where(np.isinf(values[low:high]), np.nan, np.clip(values[low:high], -LARGEST_DRAWN, LARGEST_DRAWN))
     ax.plot(item.step[low:high], shown, **look)
     return shown
 
