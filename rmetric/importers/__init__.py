@@ -29,7 +29,7 @@ from rmetric.importers.read import (
     runs_of,
 )
 from rmetric.importers.rows import Row, Rows
-from rmetric.importers.streams import one_run, without_notes
+from rmetric.importers.run_marks import one_run, without_notes
 from rmetric.importers.trainer_state import read_trainer_state
 
 __all__ = [

@@ -36,7 +36,7 @@ from rmetric.importers.names import (
     names_step,
     names_training,
 )
-from rmetric.importers.rows import in_words
+from rmetric.importers.rows import names_in_words
 from rmetric.importers.step_times import takes_seconds
 from rmetric.importers.survey import LEARNED, Seen, Survey
 
@@ -123,7 +123,7 @@ class _Choice:
                 self._found.setdefault(ours, {})[name] = OF_DATA
         elif trained:
             hint = f"if one is meant, name it with --map training_loss={trained[0]}"
-            self._notes.append(f"{in_words(trained)} does not fall as a loss does; {hint}")
+            self._notes.append(f"{names_in_words(trained)} does not fall as a loss does; {hint}")
 
     def _find_evaluations_of_data(self) -> None:
         """Beside a training loss by name, numbers named after other data alone are what an evaluation says of it.
@@ -170,7 +170,7 @@ class _Choice:
         """Choose among losses of which none is the whole by its name; ``alike``: those but for numbers as the best."""
         are_alike = len(alike) > 1
         if ours == "validation_loss" and are_alike and not are_tests:
-            self._take(ours, best, f"one of {in_words(alike)}; another one: --map {ours}=NAME")
+            self._take(ours, best, f"one of {names_in_words(alike)}; another one: --map {ours}=NAME")
         elif is_perplexity(best):
             self._fields[ours] = (best,)
             self._columns.logarithms.add(ours)
@@ -192,7 +192,7 @@ class _Choice:
         elif len(wholes) == 1:
             self._take(ours, wholes[0], "the only loss that is named as a whole")
         else:
-            self._take(ours, best, f"one of {in_words([best, *others])}; another one: --map {ours}=NAME")
+            self._take(ours, best, f"one of {names_in_words([best, *others])}; another one: --map {ours}=NAME")
 
     def _choose_parts(self, ours: str, parts: list[str]) -> None:
         """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
@@ -215,7 +215,7 @@ class _Choice:
         elif known := next(((names[0], why) for names, why in by_name if len(names) == 1), None):
             self._take(ours, *known)
         elif play or not self._survey.are_together(parts):
-            shown = in_words(parts[:6])
+            shown = names_in_words(parts[:6])
             self._notes.append(f"there are several losses ({shown}); name one with --map {ours}=NAME")
         elif wholes := [name for name in parts if _stands_in_all(name, parts)]:
             self._take(ours, wholes[0], "the only loss that the others are named after")
@@ -286,7 +286,7 @@ class _Choice:
         """Where no training loss is known, which columns may be one."""
         unknown = [name for name in self._seen if not names_epoch(name) and not meanings(name, self._mapping)]
         if self._fields and unknown and "training_loss" not in self._found.keys() | self._mapping.explicit:
-            hint = f"name one with --map training_loss=COLUMN ({in_words(unknown)})"
+            hint = f"name one with --map training_loss=COLUMN ({names_in_words(unknown)})"
             self._notes.append(f"no column is known as a training loss; {hint}")
 
     def _name_gradients(self) -> list[str]:
@@ -305,7 +305,7 @@ class _Choice:
         is_known = "grad_norm" in self._found.keys() | self._mapping.explicit
         if is_known or not may_be or "training_loss" not in self._fields:
             return []
-        hint = f"if one is, name it with --map grad_norm=NAME ({in_words(may_be)})"
+        hint = f"if one is, name it with --map grad_norm=NAME ({names_in_words(may_be)})"
         self._notes.append(f"no column is known as a gradient norm; {hint}")
         return self._notes[-1:]
 

@@ -22,8 +22,8 @@ from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.console_reports import Stated, Waiting
 from rmetric.importers.console_workers import Workers
 from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
-from rmetric.importers.rows import Row, as_number, in_words
-from rmetric.importers.streams import note
+from rmetric.importers.rows import Row, as_number, names_in_words
+from rmetric.importers.run_marks import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
@@ -157,7 +157,7 @@ class Patterns:
         told = []
         for names, count in repeated:
             counters_last = sorted(names, key=lambda name: names_counter(name.removesuffix(TOTAL), self._fields))
-            told.append(f"{count:,} lines report {in_words(counters_last)}")
+            told.append(f"{count:,} lines report {names_in_words(counters_last)}")
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")

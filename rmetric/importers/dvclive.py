@@ -10,7 +10,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.names import meanings
-from rmetric.importers.rows import as_number, in_words
+from rmetric.importers.rows import as_number, names_in_words
 from rmetric.importers.series import Point, imported_series
 from rmetric.log_reader import NumberedEvent, OnDamage
 
@@ -26,7 +26,7 @@ def read_dvclive(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) ->
     useful = {name: file for name, file in tables.items() if meanings(name, fields)}
     if not useful:
         raise UserError(
-            f"{path} has no metric of use in plots/metrics ({in_words(tables) or 'no tables'}); "
+            f"{path} has no metric of use in plots/metrics ({names_in_words(tables) or 'no tables'}); "
             "name one with --map training_loss=METRIC"
         )
     return imported_series(path, partial(_points, useful), mapping, on_damage, path.stem)

@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_importer
 from rmetric.importers.names import LINE_NUMBER, measures_loss, names_epoch, names_step
-from rmetric.importers.rows import Row, as_number, in_words
+from rmetric.importers.rows import Row, as_number, names_in_words
 from rmetric.importers.tables import imported
 from rmetric.log_reader import NumberedEvent, OnDamage
 
@@ -40,7 +40,7 @@ def read_json(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> It
 
     def rows(report: OnDamage) -> Iterator[Row]:
         if left_out:
-            report(1, f"lists of another length are left out ({in_words(left_out)})")
+            report(1, f"lists of another length are left out ({names_in_words(left_out)})")
         return (Row(number, {**record}) for number, record in enumerate(records, 1))
 
     return imported(path, rows, mapping, on_damage)

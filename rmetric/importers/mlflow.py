@@ -15,8 +15,8 @@ from urllib.parse import quote
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.names import meanings
+from rmetric.importers.run_marks import LONGEST_NAME
 from rmetric.importers.series import Point, imported_series
-from rmetric.importers.streams import LONGEST_NAME
 from rmetric.importers.tables import run_after_run
 from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
 

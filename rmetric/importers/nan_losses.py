@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.importers.columns import Columns
 from rmetric.importers.rows import Row, epoch_of
-from rmetric.importers.streams import note
+from rmetric.importers.run_marks import note
 from rmetric.log_reader import NumberedEvent
 
 KNOWN, LASTING = 20, 20

@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.files import AUTO, format_of
 from rmetric.importers.rows import Rows
-from rmetric.importers.streams import run_names, runs_in, without_notes
+from rmetric.importers.run_marks import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
 from rmetric.log_reader import (
     CHUNK_RECORDS,

@@ -10,8 +10,8 @@ from rmetric.importers.columns import Columns
 from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
 from rmetric.importers.rows import Row, as_measured, is_finite
 from rmetric.importers.run_column import RunColumn
-from rmetric.importers.steps import StepClock
-from rmetric.importers.streams import note, run_begins
+from rmetric.importers.run_marks import note, run_begins
+from rmetric.importers.steps import RowSteps
 from rmetric.log_reader import NumberedEvent
 from rmetric.measurements import in_convention
 from rmetric.records import Event
@@ -36,7 +36,7 @@ class RowEvents:
     def __init__(self, title: str, columns: Columns, runs: RunColumn | None) -> None:
         self._columns, self._runs = columns, runs
         self._losses = columns.fields.get("training_loss", ())
-        self._clock, self._aside = StepClock(columns), _BatchesAside()
+        self._clock, self._aside = RowSteps(columns), _BatchesAside()
         self._empty = EmptyLosses(columns, lambda row: None if runs is None else runs.title(row))
         self._run, self._number, self._line = title, 1, 1
         self._begin()

@@ -76,7 +76,7 @@ def is_finite(value: Any) -> bool:
     return not isinstance(value, float) or math.isfinite(value)
 
 
-def in_words(names: Iterable[str]) -> str:
+def names_in_words(names: Iterable[str]) -> str:
     """The first of some names of columns, for a message."""
     return ", ".join(repr(_shortened(name)) for name in itertools.islice(names, 12))
 
@@ -87,7 +87,7 @@ def no_column(theirs: str, names: Iterable[str]) -> str:
     >>> no_column("objective", ["step", "loss"])
     "there is no column 'objective' (columns with values: 'step', 'loss')"
     """
-    return f"{NO_COLUMN} {theirs!r} (columns with values: {in_words(names)})"
+    return f"{NO_COLUMN} {theirs!r} (columns with values: {names_in_words(names)})"
 
 
 def _shortened(name: str) -> str:

@@ -13,7 +13,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.names import DATA_WORDS, RUN_NAMES, meanings
 from rmetric.importers.rows import Row, as_number, epoch_of
-from rmetric.importers.streams import LONGEST_NAME
+from rmetric.importers.run_marks import LONGEST_NAME
 from rmetric.importers.survey import SURVEYED_ROWS
 
 OF_HEADER = "run in the header"

@@ -66,7 +66,7 @@ class Counted:
         return is_over and self.goes_to_another(trained)
 
 
-class StepClock:
+class RowSteps:
     """Gives every row its step. A counter that is set back to where it began, or before, begins another run.
 
     A counter that is set back while the epoch advances counts within the epoch and is counted on. Without a counter the

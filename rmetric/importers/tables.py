@@ -18,10 +18,10 @@ from rmetric.importers.order import in_order
 from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.row_events import RowEvents
-from rmetric.importers.rows import Row, Rows, epoch_of, in_words, no_column
+from rmetric.importers.rows import Row, Rows, epoch_of, names_in_words, no_column
 from rmetric.importers.run_column import RunColumn
+from rmetric.importers.run_marks import note, run_begins
 from rmetric.importers.steps import MOST_JUDGED, check_order
-from rmetric.importers.streams import note, run_begins
 from rmetric.importers.survey import Survey
 from rmetric.log_reader import WHOLE_LOG, NumberedEvent, OnDamage, passed_over
 
@@ -72,7 +72,7 @@ def imported(
         if absent:
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
         why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
-        raise UserError(f"{path} has no column of use (its columns: {in_words(survey.seen)}){why}")
+        raise UserError(f"{path} has no column of use (its columns: {names_in_words(survey.seen)}){why}")
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)
@@ -111,7 +111,12 @@ def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterat
         yield 1, run_begins(name)
         yield from itertools.chain(first, events)
     if is_any and left_out:
-        yield 1, note(f"runs of this log that hold nothing of use are left out ({len(left_out)}): {in_words(left_out)}")
+        yield (
+            1,
+            note(
+                f"runs of this log that hold nothing of use are left out ({len(left_out)}): {names_in_words(left_out)}"
+            ),
+        )
     elif refused is not None:
         raise refused
 

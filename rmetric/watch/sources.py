@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS, LoneLines, runs_of
 from rmetric.importers.files import format_of
 from rmetric.importers.rows import NO_COLUMN
-from rmetric.importers.streams import NOTE, RUN
+from rmetric.importers.run_marks import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 
