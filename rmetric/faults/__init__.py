@@ -27,7 +27,7 @@ from rmetric.faults.low_precision_attention import LowPrecisionAttention
 from rmetric.faults.network_degradation import NetworkDegradation
 from rmetric.faults.node_failure import NodeFailure
 from rmetric.faults.parse import parse_fault, severities_of
-from rmetric.faults.processes import HardwareEvent, Processes
+from rmetric.faults.processes import HardwareEvent, RunProcesses
 from rmetric.faults.rms_norm_error import RmsNormError
 from rmetric.faults.router_imbalance import RouterImbalance
 from rmetric.faults.silent_data_corruption import SilentDataCorruption
@@ -54,9 +54,9 @@ __all__ = [
     "LrSpike",
     "NetworkDegradation",
     "NodeFailure",
-    "Processes",
     "RmsNormError",
     "RouterImbalance",
+    "RunProcesses",
     "SilentDataCorruption",
     "check_fault_fits",
     "check_simulated",

@@ -14,7 +14,7 @@ import numpy as np
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.records import NO_FAULT
 from rmetric.registry import Registry, load_entry_points
 from rmetric.streams import RunStreams
@@ -75,7 +75,7 @@ class Fault(ABC):
                 raise UserError(f"{self.name} has no {name}={value}; choose one of {', '.join(choices)}")
 
     @abstractmethod
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         """Disturb the processes of a group of runs.
 
         Parameters
@@ -132,7 +132,7 @@ class CombinedFault(Fault):
 
     members: tuple[Fault, ...] = ()
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         raise TypeError("a combined fault is simulated part by part; see Fault.parts")
 
     @contextmanager

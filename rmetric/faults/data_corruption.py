@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -46,7 +46,7 @@ class DataCorruption(Fault):
     what: What = "tokens"
     """Live runs: ``tokens``: the text itself is garbled, or ``labels``: only what is to be predicted."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
 
     def dose(self, architecture: Architecture) -> float:

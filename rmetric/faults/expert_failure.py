@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -49,7 +49,7 @@ class ExpertFailure(Fault):
     layer: int | None = None
     """Live runs: the layer concerned, from 0; None: every layer with experts."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
         state.reported["failed_experts"][active] = self.experts
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -39,7 +39,7 @@ class GqaMismatch(Fault):
     layer_share: float = 0.09
     """Share of the layers concerned, in [0, 1]; in a live run at least one layer, drawn from the run's seed."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
         state.reported["force_gqa_mismatch"][active] = 1.0
 

@@ -14,7 +14,7 @@ import numpy as np
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -54,7 +54,7 @@ class GradientExplosion(Fault):
     layer: int | None = None
     """The layer of a live run whose gradients explode, from 0; −1 is the last. None: drawn at the onset."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)
         final = effect["grad_norm_lasting"]
         unramped = {f"grad_norm_{when}": np.ones_like(final) for when in ("onset", "early", "lasting")}

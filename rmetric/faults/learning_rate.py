@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -37,7 +37,7 @@ class LearningRateFault(Fault):
         """ln(factor) at the peak of the schedule; 0 for a rate that is not too high."""
         return max(0.0, log(self.factor))
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         scheduled_R = state.learning_rate_rel[np.arange(state.runs), np.argmax(active, axis=1)]
         effect = effect_of(self, state, np.maximum(0.0, np.log(self.factor * scheduled_R)))
         respond(state, active, rng, self._adapted(effect))

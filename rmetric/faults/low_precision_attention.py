@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -49,7 +49,7 @@ class LowPrecisionAttention(Fault):
     block_keys: int = 16
     """Live runs: keys whose products are added up before the accumulator is rounded."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
 
     def dose(self, architecture: Architecture) -> float:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmetric.faults.base import NEVER, Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class NetworkDegradation(Fault):
     live_time_scale: float = 1.0
     """Share of the delays that a live run waits, where a model's step is shorter than a production one."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         jitter = 0.5 + 0.5 * rng.exponential("jitter")
         state.stall_s += active * jitter * self.collectives_per_step * self.delay_ms / 1000.0
         worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)

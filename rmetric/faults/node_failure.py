@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmetric.faults.base import NEVER, Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class NodeFailure(Fault):
     live_time_scale: float = 0.02
     """Share of these seconds that a live run waits: a tiny model's step is that much shorter than a production one."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         onset = np.argmax(active, axis=1)
         waits = rng.exponential("incubation", size=(2,)).sum(axis=1) * self.incubation_steps / 2
         dies_at = onset + 2 + np.floor(waits).astype(np.int64)

@@ -94,7 +94,7 @@ class HardwareEvent:
 
 
 @dataclass
-class Processes:
+class RunProcesses:
     """The processes of a group of runs that a fault may disturb. Shapes: R runs, T steps.
 
     Column ``t`` belongs to training step ``t + 1``. A fault changes the arrays in place (``state.kick += …``, not
@@ -161,7 +161,7 @@ class Processes:
         """Number of steps T."""
         return self.learning_rate_factor.shape[1]
 
-    def of_runs(self, rows: slice) -> Processes:
+    def of_runs(self, rows: slice) -> RunProcesses:
         """The same processes of some of the runs: views, so that changes arrive here."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values = {
@@ -169,7 +169,7 @@ class Processes:
             for name, value in values.items()
         }
         values["reported"] = {name: array[rows] for name, array in self.reported.items()}
-        return Processes(**values)
+        return RunProcesses(**values)
 
     def shared(self) -> dict[str, Any]:
         """Everything that a fault may reach, by the name after ``state.``; what it is to change in place included."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.faults.base import Fault
-from rmetric.faults.processes import FACTORS, FATES, SHAPES, BoolsRT, Processes, Response
+from rmetric.faults.processes import FACTORS, FATES, SHAPES, BoolsRT, Response, RunProcesses
 from rmetric.streams import RunStreams
 
 FloatsR1 = NDArray[np.float64]
@@ -17,7 +17,7 @@ COLLAPSES, BREAKS, BREAKS_GRADIENT = range(len(FATES))
 """Places in :data:`FATES`."""
 
 
-def respond(state: Processes, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
+def respond(state: RunProcesses, active: BoolsRT, rng: RunStreams, effect: Mapping[str, FloatsR1]) -> None:
     """Let the processes of a group of runs respond to a fault; ``effect`` is that of :func:`effect_of`.
 
     The excess and the wobble last to the end of the run, also where the fault does not: what is lost is healed by the
@@ -92,7 +92,7 @@ def gradient_factor(
     return np.exp(np.where(elapsed == 1, onset, later) * active)
 
 
-def effect_of(fault: Fault, state: Processes, dose_R: NDArray[np.float64] | None = None) -> dict[str, FloatsR1]:
+def effect_of(fault: Fault, state: RunProcesses, dose_R: NDArray[np.float64] | None = None) -> dict[str, FloatsR1]:
     """Each field of the response of a group of runs, shape (runs, 1).
 
     Between the doses of two severities it is interpolated linearly; below the lowest it fades to nothing at dose 0,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -44,7 +44,7 @@ class RmsNormError(Fault):
     layer: int | None = None
     """Live runs: the layer concerned, from 0; None: drawn from the run's seed."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
         state.reported["force_rms_norm_error"][active] = 1.0
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from rmetric.architectures import Architecture
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import effect_of, respond
 from rmetric.streams import RunStreams
 
@@ -51,7 +51,7 @@ class RouterImbalance(Fault):
     ramp_steps: int = 20
     """Steps in which the bias rises linearly to its constant value."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         respond(state, active, rng, effect_of(self, state))
         # A single process waits for no expert: how long a cluster does is an assumption.
         ramp = np.minimum(np.cumsum(active, axis=1) / max(self.ramp_steps, 1), 1.0)

@@ -11,7 +11,7 @@ import numpy as np
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault, register_fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.faults.response import BREAKS_GRADIENT, effect_of, fates, respond
 from rmetric.streams import RunStreams
 
@@ -72,7 +72,7 @@ class SilentDataCorruption(Fault):
     stage: Stage = "forward"
     """Pass of a ``matmul``: ``backward`` is the product that gives the gradient with regard to the layer's input."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         effect = effect_of(self, state)
         respond(state, active, rng, effect)
         state.non_finite_gradients += self._hit(active, rng) & (fates(effect, rng) == BREAKS_GRADIENT)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.faults import Fault, Processes
+from rmetric.faults import Fault, RunProcesses
 from rmetric.faults.processes import BoolsRT
 from rmetric.simulation.dynamics import OVERFLOW_NATS
 from rmetric.simulation.healthy import HealthyParameters
@@ -77,7 +77,7 @@ class CrashingFault(Fault):
     of: Fault
     """The fault whose name and parameters it has."""
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         if self.of.name in WITHOUT_EFFECT:
             return
         low, high = CRASH_STEPS

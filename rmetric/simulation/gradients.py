@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.faults import Processes
+from rmetric.faults import RunProcesses
 from rmetric.simulation.dynamics import OVERFLOW_NATS, Excess, FloatsRT, correlated
 from rmetric.simulation.healthy import Healthy, HealthyParameters
 from rmetric.streams import RunStreams
@@ -17,7 +17,7 @@ MOMENTUM = 0.9
 
 
 def worker_norms(
-    parameters: HealthyParameters, streams: RunStreams, healthy: Healthy, processes: Processes, excess: Excess
+    parameters: HealthyParameters, streams: RunStreams, healthy: Healthy, processes: RunProcesses, excess: Excess
 ) -> Iterator[NDArray[np.float32]]:
     """Gradient norm of each worker, large where the loss is high or has just been thrown off.
 
@@ -56,7 +56,7 @@ def update_rms(
     parameters: HealthyParameters,
     streams: RunStreams,
     learning_rate: FloatsRT,
-    processes: Processes,
+    processes: RunProcesses,
     broken: NDArray[np.bool_],
 ) -> FloatsRT:
     """Root mean square of an Adam update: the learning rate times a factor that hardly depends on the gradient."""

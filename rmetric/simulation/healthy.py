@@ -83,7 +83,7 @@ class HealthyParameters:
 
 @dataclass
 class Healthy:
-    """Processes of a batch of healthy runs; shapes as in :class:`rmetric.faults.Processes`."""
+    """Processes of a batch of healthy runs; shapes as in :class:`rmetric.faults.RunProcesses`."""
 
     learning_rate_rel: NDArray[np.float64]
     """(T,)."""

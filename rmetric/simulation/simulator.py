@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
-from rmetric.faults import NEVER, HardwareEvent, Processes
+from rmetric.faults import NEVER, HardwareEvent, RunProcesses
 from rmetric.faults.processes import FLOOR_RATE
 from rmetric.registry import plugin_errors
 from rmetric.signals import gradient_variance
@@ -97,7 +97,7 @@ class TrainingSimulator:
 
 
 def _inject(
-    specs: Sequence[RunSpec], streams: RunStreams, processes: Processes
+    specs: Sequence[RunSpec], streams: RunStreams, processes: RunProcesses
 ) -> tuple[list[int | None], list[int | None]]:
     onsets = _onsets(specs, streams)
     cleared: list[int | None] = [None] * len(specs)
@@ -125,7 +125,7 @@ def _inject(
     return onsets, cleared
 
 
-def _integrate(runs: int, healthy: Healthy, processes: Processes) -> tuple[Excess, Excess]:
+def _integrate(runs: int, healthy: Healthy, processes: RunProcesses) -> tuple[Excess, Excess]:
     healing = processes.healing_rate * (0.3 + 0.7 * healthy.learning_rate_rel)
     nothing = np.zeros_like(processes.growth)
     both = integrate(
@@ -144,7 +144,7 @@ def _observe(
     specs: Sequence[RunSpec],
     streams: RunStreams,
     healthy: Healthy,
-    processes: Processes,
+    processes: RunProcesses,
     excess: Excess,
     twin: Excess,
     onset: list[int | None],
@@ -191,7 +191,7 @@ def _losses(
     parameters: HealthyParameters,
     streams: RunStreams,
     healthy: Healthy,
-    processes: Processes,
+    processes: RunProcesses,
     excess: Excess,
     broken: NDArray[np.bool_],
     mixed: FloatsRT,
@@ -216,7 +216,7 @@ def _evaluated(
     return held_out[:, at] * (1.0 + parameters.held_out_noise * streams.normal("evaluation", size=(len(at),)))
 
 
-def _stray(parameters: HealthyParameters, loss: FloatsRT, streams: RunStreams, processes: Processes) -> None:
+def _stray(parameters: HealthyParameters, loss: FloatsRT, streams: RunStreams, processes: RunProcesses) -> None:
     """Let runs that have left their twin's path stray about their own, in place."""
     rows = np.flatnonzero(processes.wobble.any(axis=1))
     if not len(rows):
@@ -239,9 +239,9 @@ def undisturbed(
     steps: int,
     parameters: HealthyParameters,
     responses: Responses,
-) -> Processes:
+) -> RunProcesses:
     shape = (runs, steps)
-    return Processes(
+    return RunProcesses(
         architecture=architecture,
         learning_rate_rel=np.broadcast_to(healthy.learning_rate_rel, shape),
         healthy_loss=np.broadcast_to(healthy.loss, shape),

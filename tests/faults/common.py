@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.ground_truth import Outcome
-from rmetric.faults import FAULTS, NEVER, Fault, Processes
+from rmetric.faults import FAULTS, NEVER, Fault, RunProcesses
 from rmetric.faults.processes import Response
 from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, judge_traces, simulator
 from rmetric.simulation.healthy import healthy_processes
@@ -24,7 +24,7 @@ NAMES = [name for name, fault in FAULTS.items() if fault.simulated]
 BUGS = [name for name in ALL if name not in NAMES]
 
 
-def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> Processes:
+def undisturbed(runs: int = 5, steps: int = 800, architecture: str = MOE) -> RunProcesses:
     """Processes of healthy runs, of seeds 0, 1, …"""
     profile = ARCHITECTURES[architecture]
     streams = RunStreams(tuple(range(runs)), steps)
@@ -42,7 +42,7 @@ def between(runs: int, steps: int, onset: int | NDArray[np.int64], duration_step
 
 def disturbed(
     fault: Fault, runs: int = 5, steps: int = 800, onset: int | NDArray[np.int64] = 201, architecture: str = MOE
-) -> Processes:
+) -> RunProcesses:
     """The processes of :func:`undisturbed` after the fault."""
     processes = undisturbed(runs, steps, architecture)
     streams = RunStreams(tuple(range(runs)), steps).within(f"fault {fault.name}")
@@ -50,7 +50,7 @@ def disturbed(
     return processes
 
 
-def snapshot(processes: Processes) -> Processes:
+def snapshot(processes: RunProcesses) -> RunProcesses:
     """A copy that later changes do not reach."""
     return deepcopy(processes)
 

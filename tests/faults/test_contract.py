@@ -18,7 +18,7 @@ from rmetric.faults import (
     SEVERITIES,
     Bug,
     Fault,
-    Processes,
+    RunProcesses,
     check_fault_fits,
     file_name_part,
     make_fault,
@@ -31,7 +31,7 @@ from tests.helpers import records_of
 
 READ_ONLY = ("learning_rate_rel", "healthy_loss")
 PLAIN = ("architecture", "healing_rate", "responses", "events", "reported")
-ARRAYS = [item.name for item in fields(Processes) if item.name not in PLAIN]
+ARRAYS = [item.name for item in fields(RunProcesses) if item.name not in PLAIN]
 MEASURED = ("training_loss", "learning_rate", "grad_norm", "sigma_sq", "update_rms", "step_time_s", "non_finite_count")
 EVERY = [(name, severity) for name in NAMES for severity in SEVERITIES]
 CHOICES = [
@@ -42,7 +42,7 @@ CHOICES = [
 ]
 
 
-def _arrays(processes: Processes) -> dict[str, np.ndarray]:
+def _arrays(processes: RunProcesses) -> dict[str, np.ndarray]:
     return {name: getattr(processes, name) for name in ARRAYS} | processes.reported
 
 
@@ -376,7 +376,7 @@ class _Stall(Fault):
     source = "a test"
     seconds: float = 100.0
 
-    def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: np.ndarray, rng: RunStreams) -> None:
         state.stall_s += active * self.seconds
 
 
@@ -419,7 +419,7 @@ def test_what_a_fault_writes_past_the_simulation_is_told(written: str, told: str
     class Past(_Stall):
         """Writes something else."""
 
-        def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+        def simulate(self, state: RunProcesses, active: np.ndarray, rng: RunStreams) -> None:
             exec(written, {"state": state, "active": active, "np": np})
 
     specs = [RunSpec(architecture="llama-3-8b", fault="PAST", seed=seed, steps=400) for seed in range(2)]

@@ -15,7 +15,7 @@ from rmetric.faults import (
     SEVERITIES,
     CombinedFault,
     Fault,
-    Processes,
+    RunProcesses,
     make_fault,
     parse_fault,
     register_fault,
@@ -39,7 +39,7 @@ class _Kinds(Fault):
     level: Literal[1, 2] = 1
     several: tuple[int, ...] = ()
 
-    def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: np.ndarray, rng: RunStreams) -> None:
         state.stall_s += active
 
 

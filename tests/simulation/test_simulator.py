@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from rmetric.architectures import ARCHITECTURES
-from rmetric.faults import FAULTS, Fault, Processes, register_fault
+from rmetric.faults import FAULTS, Fault, RunProcesses, register_fault
 from rmetric.simulation import RunSpec, SimulationParameters, Traces, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
 from tests.helpers import bits, lines_of
@@ -97,7 +97,7 @@ def test_adding_a_fault_changes_no_existing_run(
 
         source = "a test"
 
-        def simulate(self, state: Processes, active: np.ndarray, rng: RunStreams) -> None:
+        def simulate(self, state: RunProcesses, active: np.ndarray, rng: RunStreams) -> None:
             state.stall_s += active * rng.exponential("stall")
             state.kick += active * rng.random("kick")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault
-from rmetric.faults.processes import BoolsRT, Processes
+from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Bug(Fault):
 
     simulated = False
 
-    def simulate(self, state: Processes, active: BoolsRT, rng: RunStreams) -> None:
+    def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         raise UserError(f"{self.name} is a bug and is brought upon live runs alone; it cannot be simulated")
 
 
