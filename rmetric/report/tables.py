@@ -18,7 +18,7 @@ Cell = str | dict[str, Any]
 NOTHING = "–"
 
 
-class Column(NamedTuple):
+class PageColumn(NamedTuple):
     """Head of a column."""
 
     title: str
@@ -26,19 +26,19 @@ class Column(NamedTuple):
     """Aligned to the right."""
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """One table of the page."""
 
     id: str
     label: str
-    columns: Sequence[Column]
+    columns: Sequence[PageColumn]
     rows: Sequence[Sequence[Cell]]
 
 
-def runs_table(runs: Sequence[ReportedRun]) -> Table:
+def runs_table(runs: Sequence[ReportedRun]) -> PageTable:
     """One row a run."""
-    columns = (Column("Run"), Column("Verdict"), Column("Records", True), Column("Steps", True), Column("Format"),
-               Column("Log"))  # fmt: skip
+    columns = (PageColumn("Run"), PageColumn("Verdict"), PageColumn("Records", True), PageColumn("Steps", True),
+               PageColumn("Format"), PageColumn("Log"))  # fmt: skip
     rows = []
     for index, run in enumerate(runs):
         found = run.diagnosis
@@ -47,14 +47,15 @@ def runs_table(runs: Sequence[ReportedRun]) -> Table:
         )
         log = {"kind": "path", "text": plain_text(found.source) or NOTHING}
         rows.append([_run(index, run), found.verdict, f"{found.records:,}", steps, found.format, log])
-    return Table("runs", "Runs", columns, rows)
+    return PageTable("runs", "Runs", columns, rows)
 
 
-def findings_table(runs: Sequence[ReportedRun]) -> Table:
+def findings_table(runs: Sequence[ReportedRun]) -> PageTable:
     """One row a finding, those of one run together."""
     several = len(runs) > 1
-    columns = [Column("No.", True), Column("Severity"), *([Column("Run")] if several else []), Column("Finding"),
-               Column("Steps"), Column("Evidence"), Column("What to do")]  # fmt: skip
+    columns = [PageColumn("No.", True), PageColumn("Severity"), *([PageColumn("Run")] if several else []),
+               PageColumn("Finding"), PageColumn("Steps"), PageColumn("Evidence"),
+               PageColumn("What to do")]  # fmt: skip
     found = [(index, finding) for index, run in enumerate(runs) for finding in run.diagnosis.findings]
     rows = [
         [
@@ -68,14 +69,18 @@ def findings_table(runs: Sequence[ReportedRun]) -> Table:
         ]
         for number, (index, finding) in enumerate(found, 1)
     ]
-    return Table("findings", "Findings", columns, rows)
+    return PageTable("findings", "Findings", columns, rows)
 
 
-def numbers_table(runs: Sequence[ReportedRun]) -> Table:
+def numbers_table(runs: Sequence[ReportedRun]) -> PageTable:
     """One row a curve: the curves for those who cannot see them."""
     several = len(runs) > 1
     heads = ("First", "Lowest", "Highest", "Last", "Values", "Not finite")
-    columns = [Column("Measurement"), *([Column("Run")] if several else []), *(Column(head, True) for head in heads)]
+    columns = [
+        PageColumn("Measurement"),
+        *([PageColumn("Run")] if several else []),
+        *(PageColumn(head, True) for head in heads),
+    ]
     rows: list[list[Cell]] = []
     for panel in PANELS:
         for name, label in panel.curves:
@@ -87,19 +92,19 @@ def numbers_table(runs: Sequence[ReportedRun]) -> Table:
                     numbers = [curve.first, float(values.min()), float(values.max()), curve.last]
                     shown = [*map(_number, numbers), f"{curve.records:,}", f"{curve.broken:,}"]
                     rows.append([title, *([_run(index, run)] if several else []), *shown])
-    return Table("numbers", "The curves in numbers", columns, rows)
+    return PageTable("numbers", "The curves in numbers", columns, rows)
 
 
-def remarks_table(runs: Sequence[ReportedRun]) -> Table:
+def remarks_table(runs: Sequence[ReportedRun]) -> PageTable:
     """What could not be judged, and what was noted about the logs."""
     several = len(runs) > 1
-    columns = [*([Column("Run")] if several else []), Column("What"), Column("Why")]
+    columns = [*([PageColumn("Run")] if several else []), PageColumn("What"), PageColumn("Why")]
     rows: list[list[Cell]] = []
     for index, run in enumerate(runs):
         who = [_run(index, run)] if several else []
         rows += [[*who, what, why] for what, why in run.diagnosis.not_judged.items()]
         rows += [[*who, "note", plain_text(note)] for note in run.diagnosis.notes]
-    return Table("remarks", "Not judged, and notes", columns, rows)
+    return PageTable("remarks", "Not judged, and notes", columns, rows)
 
 
 def _run(index: int, run: ReportedRun) -> Cell:
