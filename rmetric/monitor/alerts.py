@@ -11,7 +11,7 @@ from rmetric.advice import ADVICE, RATE_OF_0, Advice, advice_on_settings, settin
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
-from rmetric.monitor.settings import Change
+from rmetric.monitor.kept_settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
 
 Cause = Literal[
@@ -71,7 +71,7 @@ class GradientOutliers:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Explanation:
     """What the record shows that a detector has alerted at."""
 
     cause: Cause
@@ -79,7 +79,7 @@ class Finding:
     advice: str
 
 
-def finding_of(
+def explanation_of(
     detector: StreamingDetector,
     observation: Observation,
     outliers: GradientOutliers,
@@ -88,7 +88,7 @@ def finding_of(
     *,
     finite_inputs: bool = True,
     moved_elsewhere: bool = False,
-) -> Finding:
+) -> Explanation:
     """The gravest thing that a record shows, of those that the detector looks at.
 
     ``finite_inputs``: False if inputs of the step's batch are seen not to be. ``moved_elsewhere``: whether weights were
@@ -101,8 +101,8 @@ def finding_of(
         found = _not_finite(observation, outliers)
         return found if finite_inputs else _of_broken_batch(found, observation)
     if broken_evaluation(observation):
-        still = "" if math.isnan(loss) else f", the training loss is still ({in_words(loss)})"
-        return Finding(
+        still = "" if math.isnan(loss) else f", the training loss is still ({number_in_words(loss)})"
+        return Explanation(
             "not_finite",
             [f"the validation loss is not finite{still}"],
             "Look at what evaluation alone uses: running statistics of batch norm, other precision, an example that no "
@@ -111,31 +111,34 @@ def finding_of(
     uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
     if zero_gradient(observation):
         alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
-        return Finding(
+        return Explanation(
             "no_gradient",
             [f"the gradient norm is exactly 0{alike}"],
             _in_full(ADVICE["UNIFORM_ANSWER" if uniform else "ZERO_GRADIENT"]),
         )
     if uniform:
-        return Finding(
+        return Explanation(
             "uniform_answer",
             [f"the loss is ln({vocabulary}): the model answers every token alike"],
             _in_full(ADVICE["UNIFORM_ANSWER"]),
         )
     if detector.cause == "settings_changed":
         advice = advice_on_settings([change.setting for change in changes])
-        return Finding("setting_changed", [setting_in_words(*change) for change in changes], _in_full(advice))
+        return Explanation("setting_changed", [setting_in_words(*change) for change in changes], _in_full(advice))
     if detector.cause == "grad_agreement":
-        return Finding(
+        agreement = number_in_words(observation["grad_agreement"])
+        return Explanation(
             "gradient_repeats",
-            [f"gradients point where those before did (agreement {in_words(observation['grad_agreement'])} of 1)"],
+            [f"gradients point where those before did (agreement {agreement} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
     updated, stands = detector.cause == "update_rms", observation["update_rms"] == 0.0
     seen = _off_course(observation, outliers, with_rate=updated or stands)
     if stands:
-        return Finding("no_update", seen, _on_no_update(observation))
-    return Finding("off_course", seen, _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE)
+        return Explanation("no_update", seen, _on_no_update(observation))
+    return Explanation(
+        "off_course", seen, _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE
+    )
 
 
 def _in_full(advice: Advice) -> str:
@@ -149,7 +152,7 @@ def note_of_change(step: int, change: Change, records: int) -> str:
 
 
 def alert_message(
-    detector: StreamingDetector, observation: Observation, score: float, finding: Finding, where: str = ""
+    detector: StreamingDetector, observation: Observation, score: float, explanation: Explanation, where: str = ""
 ) -> str:
     """Compose the message of an alert: what was seen, by whom, and what to do.
 
@@ -158,16 +161,16 @@ def alert_message(
     where
         Part of the model of which the detector's :attr:`~StreamingDetector.cause` is; empty: not known.
     """
-    reason = "; ".join(finding.seen) or "no single value is out of its range"
+    reason = "; ".join(explanation.seen) or "no single value is out of its range"
     found_by = f"found by {detector.title}"
     if math.isfinite(score) and detector.threshold > 0.0:
-        found_by += f": {in_words(score)}, alerts above {in_words(detector.threshold)}"
-    if detector.cause and finding.cause != "not_finite":
+        found_by += f": {number_in_words(score)}, alerts above {number_in_words(detector.threshold)}"
+    if detector.cause and explanation.cause != "not_finite":
         found_by += f", mostly for {detector.cause}" + (f" of {where}" if where else "")
-    return f"Step {observation.step}: {reason} ({found_by}). {finding.advice}"
+    return f"Step {observation.step}: {reason} ({found_by}). {explanation.advice}"
 
 
-def _machine(observation: Observation, cause: str) -> Finding:
+def _machine(observation: Observation, cause: str) -> Explanation:
     """What the machine did; λ, which counts slow steps too, where it stood out or something else was reported."""
     reported = observation["hardware_events"] > 0.0
     values = {
@@ -176,7 +179,7 @@ def _machine(observation: Observation, cause: str) -> Finding:
         "most of them of worker {}": observation["event_worker"],
         "λ {} an hour, slow steps counted": observation["lambda"] if reported or cause == "lambda" else math.nan,
     }
-    return Finding(
+    return Explanation(
         "machine",
         _told(values),
         "Look at the machine's errors and at who else uses it; keep the last checkpoint from now.",
@@ -185,19 +188,19 @@ def _machine(observation: Observation, cause: str) -> Finding:
 
 def _told(values: Mapping[str, float]) -> list[str]:
     """One part of a message: what was measured, in words."""
-    told = ", ".join(text.format(in_words(value)) for text, value in values.items() if not math.isnan(value))
+    told = ", ".join(text.format(number_in_words(value)) for text, value in values.items() if not math.isnan(value))
     return [told] if told else []
 
 
-def _not_finite(observation: Observation, outliers: GradientOutliers) -> Finding:
+def _not_finite(observation: Observation, outliers: GradientOutliers) -> Explanation:
     loss, rate = observation["training_loss"], observation["learning_rate"]
     gradients = _gradients_in_words(outliers, math.isinf(observation["grad_norm"]))
     if math.isinf(loss):
         seen = f"the loss is not finite; {gradients}" if gradients else "the loss is not finite"
-        likely = _LIKELY_NAN.format(rate="" if math.isnan(rate) else f" (it is {in_words(rate)})")
-        return Finding("not_finite", [seen], f"Go back to the last checkpoint. {likely}.")
-    still = f", the loss is still finite ({in_words(loss)})" if not math.isnan(loss) else ""
-    return Finding(
+        likely = _LIKELY_NAN.format(rate="" if math.isnan(rate) else f" (it is {number_in_words(rate)})")
+        return Explanation("not_finite", [seen], f"Go back to the last checkpoint. {likely}.")
+    still = f", the loss is still finite ({number_in_words(loss)})" if not math.isnan(loss) else ""
+    return Explanation(
         "not_finite",
         [gradients + still],
         "Do not make this update: skip it or go back to the last checkpoint. Likely causes, the most frequent first: "
@@ -206,13 +209,13 @@ def _not_finite(observation: Observation, outliers: GradientOutliers) -> Finding
     )
 
 
-def _of_broken_batch(found: Finding, observation: Observation) -> Finding:
+def _of_broken_batch(found: Explanation, observation: Observation) -> Explanation:
     """The same, where the batch itself is the cause."""
     seen = [*found.seen, "inputs of its batch are not finite"]
     first = (
         "Go back to the last checkpoint." if math.isinf(observation["training_loss"]) else "Do not make this update."
     )
-    return Finding("not_finite", seen, f"{first} {_BROKEN_BATCH}")
+    return Explanation("not_finite", seen, f"{first} {_BROKEN_BATCH}")
 
 
 def _gradients_in_words(outliers: GradientOutliers, overflow: bool) -> str:
@@ -252,10 +255,10 @@ def _on_no_update(observation: Observation) -> str:
     return _in_full(advice)
 
 
-def in_words(value: float) -> str:
+def number_in_words(value: float) -> str:
     """A number that a person reads.
 
-    >>> in_words(0.00123456), in_words(float("inf"))
+    >>> number_in_words(0.00123456), number_in_words(float("inf"))
     ('0.001235', 'not finite')
     """
     return "not finite" if math.isinf(value) else f"{value:.4g}"

@@ -13,8 +13,8 @@ from rmetric.episodes import EpisodesByCause
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
-from rmetric.monitor.alerts import Alert, Cause, Finding, GradientOutliers, alert_message, finding_of
-from rmetric.monitor.settings import FACTOR, Change
+from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, alert_message, explanation_of
+from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.transfer import StepNumbers
 
 SMOOTHING = 0.1
@@ -92,7 +92,7 @@ class DetectorSet:
         finite = math.isfinite(numbers.scalars.get("input_scale", 0.0))
         moved = numbers.scalars.get("weights_changed", 0.0) > 0.0
         exceeded = {
-            name: finding_of(
+            name: explanation_of(
                 self.detectors[name],
                 observation,
                 outliers,
@@ -112,17 +112,17 @@ class DetectorSet:
         return Detections(r, tuple(exceeded), tuple(alerts), self.first_alerts)
 
     def _alert(
-        self, name: str, observation: Observation, score: float, finding: Finding, worst: Mapping[str, str]
+        self, name: str, observation: Observation, score: float, explanation: Explanation, worst: Mapping[str, str]
     ) -> Alert:
         detector = self.detectors[name]
-        teller = self._told.teller(name, finding.cause)
+        teller = self._told.teller(name, explanation.cause)
         return Alert(
             step=observation.step,
             detector=name,
             score=score,
             threshold=detector.threshold,
-            message=alert_message(detector, observation, score, finding, worst.get(detector.cause, "")),
-            cause=finding.cause,
+            message=alert_message(detector, observation, score, explanation, worst.get(detector.cause, "")),
+            cause=explanation.cause,
             repeats="" if teller == name else teller,
         )
 
@@ -134,9 +134,9 @@ class _Told:
         self._episodes = EpisodesByCause()
         self._teller: dict[str, str] = {}
 
-    def update(self, step: int, exceeded: Mapping[str, Finding]) -> None:
+    def update(self, step: int, exceeded: Mapping[str, Explanation]) -> None:
         """Take in the next record: detectors above their threshold, and what each has found."""
-        for cause in self._episodes.begin(step, {finding.cause for finding in exceeded.values()}):
+        for cause in self._episodes.begin(step, {explanation.cause for explanation in exceeded.values()}):
             self._teller.pop(cause, None)
 
     def teller(self, name: str, cause: Cause) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
 from rmetric.monitor.hardware import SLOW_STEPS
-from rmetric.monitor.settings import Change
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.monitor.transfer import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance

@@ -15,10 +15,10 @@ from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import CUT_OFF, LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
-from rmetric.monitor.settings import Change
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import UNMEASURED, StepNumbers
 from rmetric.records import VALIDATION, Observations

@@ -22,7 +22,7 @@ from rmetric.monitor.alerts import note_of_change
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.estimators import FROZEN_RECORDS, Estimators
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.settings import Change
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.records import VALIDATION, Event

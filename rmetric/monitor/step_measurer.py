@@ -19,11 +19,11 @@ from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.kept_settings import Change, KeptSettings
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
-from rmetric.monitor.settings import Change, KeptSettings
 from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
 from rmetric.records import Event
 

@@ -8,20 +8,20 @@ import pytest
 from rmetric.advice import ON_SETTINGS
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
-from rmetric.monitor.alerts import GradientOutliers, alert_message, finding_of
+from rmetric.monitor.alerts import GradientOutliers, alert_message, explanation_of
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.estimators import TRAINED
+from rmetric.monitor.kept_settings import MODES, Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.batches import INPUTS, InputScale
 from rmetric.monitor.loop_invariants.gradients import CLIPPING
-from rmetric.monitor.settings import MODES, Change
 from rmetric.monitor.transfer import StepNumbers
 
 
 def message_of(
     detector: StreamingDetector, observation: Observation, score: float, outliers: GradientOutliers, vocabulary: int
 ) -> str:
-    return alert_message(detector, observation, score, finding_of(detector, observation, outliers, vocabulary))
+    return alert_message(detector, observation, score, explanation_of(detector, observation, outliers, vocabulary))
 
 
 def numerics() -> StreamingDetector:
@@ -131,10 +131,12 @@ def test_causes_of_a_change_are_those_of_what_has_changed(
 ) -> None:
     detector = numerics()
     monkeypatch.setattr(type(detector), "cause", "settings_changed")
-    finding = finding_of(detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")])
-    assert finding.seen == [f"{setting} changed from a to b"]
-    assert cause in finding.advice and of_others not in finding.advice
-    assert finding.advice.endswith("if the change is meant, nothing has to be done.")
+    explanation = explanation_of(
+        detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")]
+    )
+    assert explanation.seen == [f"{setting} changed from a to b"]
+    assert cause in explanation.advice and of_others not in explanation.advice
+    assert explanation.advice.endswith("if the change is meant, nothing has to be done.")
 
 
 def test_all_that_a_monitor_says_has_changed_has_an_advice_of_its_own() -> None:
@@ -155,7 +157,7 @@ def test_weights_that_something_else_has_moved_are_not_a_matter_of_the_batch(mov
         observation = Observation(step, **{**HEALTHY, "update_rms": size}, learning_rate=1e-3)
         detector.update(observation)
     assert detector.cause == "update_rms"
-    found = finding_of(detector, observation, GradientOutliers(), None, moved_elsewhere=moved)
+    found = explanation_of(detector, observation, GradientOutliers(), None, moved_elsewhere=moved)
     assert found.cause == "off_course"
     assert told in found.advice
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from rmetric.diagnosis import diagnose
 from rmetric.monitor import Alert, TrainingMonitor
+from rmetric.monitor.kept_settings import KEPT, MODES, Change, KeptSettings
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.settings import KEPT, MODES, Change, KeptSettings
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss
 

@@ -6,8 +6,8 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate
-from rmetric.monitor.settings import FACTOR, Change
 
 FEW_BATCHES = Change("the batch", "a new one", "one of few that come again and again")
 BATCHES = 16

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
-from rmetric.monitor.settings import Change
 
 TURNED = "gradient_turned"
 FACTS = {

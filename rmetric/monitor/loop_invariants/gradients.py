@@ -6,8 +6,8 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, Remembered, in_short
-from rmetric.monitor.settings import FACTOR, Change
 
 UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.monitor.loop_invariants.batches import FewBatches, InputCentre, InputScale
 from rmetric.monitor.loop_invariants.facts import FACTS, TURNED, Fact
 from rmetric.monitor.loop_invariants.gradients import CUT_OFF, FIRST_PASSES, Clipping, GradientFalls, NoMore
 from rmetric.monitor.loop_invariants.loss import LossFalls, NothingToLearn
 from rmetric.monitor.loop_invariants.schedule import RateLeap, ScheduleSpeed
-from rmetric.monitor.settings import Change
 
 OF_ITS_OWN = ("examples_repeated", "targets_alike", "input_scale", "input_mean", "training_loss")
 """What an agent makes itself: it learns from what it does, and its loss is no measure of success."""

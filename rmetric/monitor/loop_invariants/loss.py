@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate, in_short
-from rmetric.monitor.settings import Change
 
 NOTHING_TO_LEARN = Change("the gradient of the loss", "not 0", "exactly 0, as the loss is")
 LOSS_FALLS = 10.0

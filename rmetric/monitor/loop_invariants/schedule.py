@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
-from rmetric.monitor.settings import Change
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
 
 STEADY = 0.02

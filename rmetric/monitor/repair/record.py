@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.monitor.alerts import in_words
+from rmetric.monitor.alerts import number_in_words
 from rmetric.records import Event
 
 _HARDWARE = (
@@ -66,7 +66,7 @@ class RepairRecord:
         """One or two sentences for people; empty if a repair changed nothing."""
         if self.verdict in _NOT_NEWS:
             return ""
-        losses = f" (loss {in_words(self.loss_before)} before, {in_words(self.loss_after)} after)"
+        losses = f" (loss {number_in_words(self.loss_before)} before, {number_in_words(self.loss_after)} after)"
         changed = losses if self.loss_before != self.loss_after else ""
         hint = f" {_HARDWARE}." if self.verdict in _POINTS_AT_HARDWARE else ""
         return f"Step {self.step}: {self.policy}: {self._done}{changed}.{hint}"

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.monitor import Alert, TrainingMonitor
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.settings import Change
 from tests.helpers import lines_of
 
 ONSET = 40
