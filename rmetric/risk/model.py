@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +14,11 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.measurements import Observation
 from rmetric.records import NO_FAULT, Observations
-from rmetric.risk.features import FEATURES, FeatureStream, features_of
-from rmetric.risk.scorers import Linear, Trees, scorer_of
+from rmetric.risk.features import FeatureStream, features_of
+from rmetric.risk.model_file import read_parameters, to_json
+from rmetric.risk.parameters import BENIGN, UNKNOWN, Floats, RiskParameters
 
-Floats = NDArray[np.float64]
-VERSION = 2
 SHIPPED = "model.json"
-DIGITS = 9
-"""Significant ones of each number in the file."""
-BENIGN, UNKNOWN = "benign", "unknown"
-"""``benign``: nothing is broken; ``unknown``: the signals fit no family well enough. The second is an answer only."""
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     # The step is too long; everything else is in order: go back and lower the rate.
@@ -63,48 +55,6 @@ def family_of(fault: str) -> str:
 
 
 @dataclass(frozen=True)
-class Calibrated:
-    """A yes-or-no question: a scorer with one margin, and the line that makes its margin a log-odds that keeps.
-
-    .. math:: P = 1 / (1 + e^{-(a m + b)})
-
-    **Source:** Platt 1999, on margins of runs that the scorer had not seen.
-    """
-
-    scorer: Linear | Trees
-    slope: float
-    offset: float
-
-    def probability(self, features_NF: Floats) -> Floats:
-        """Shape (n,), in (0, 1)."""
-        return sigmoid(self.slope * self.scorer.margins(features_NF)[:, 0] + self.offset)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of several families: softmax of margins, sharpened or softened by a temperature.
-
-    **Source:** Guo, Pleiss, Sun, Weinberger 2017 (temperature), on margins of runs that the scorer had not seen.
-    """
-
-    names: tuple[str, ...]
-    scorer: Linear | Trees
-    temperature: float
-    bar: float
-    """Below this probability the likeliest family is not named: the answer is ``unknown``."""
-
-    def probability(self, features_NF: Floats) -> Floats:
-        """Shape (n, families); rows sum to 1."""
-        return softmax(self.scorer.margins(features_NF) / self.temperature)
-
-    def name(self, probability_NM: Floats) -> NDArray[np.str_]:
-        """The likeliest family of each row, or ``unknown``, shape (n,)."""
-        best = probability_NM.argmax(axis=1)
-        top = probability_NM[np.arange(len(best)), best]
-        return np.where(top >= self.bar, np.array(self.names)[best], UNKNOWN)
-
-
-@dataclass(frozen=True)
 class Assessment:
     """Answers about one record."""
 
@@ -136,22 +86,6 @@ class Assessments:
     """Shape (n,)."""
 
 
-@dataclass(frozen=True)
-class RiskParameters:
-    """Everything that is fitted."""
-
-    horizons: tuple[int, ...]
-    """Steps, rising."""
-    hazards: tuple[Calibrated, ...]
-    """One a horizon: P(failure by then, given none by the horizon before it)."""
-    heals: Calibrated
-    families: Choice
-    base_rates: Mapping[str, float]
-    """Rates in the fit half, without looking at any signal: ``"10"``, …, ``"10 after onset"``, …,
-    ``"heals, 5 steps after the alert, faulty runs"``, …."""
-    provenance: Mapping[str, Any] = field(repr=False)
-
-
 class RiskModel:
     """Calibrated answers about a run, from its observations alone.
 
@@ -179,7 +113,7 @@ class RiskModel:
     @classmethod
     def shipped(cls) -> Self:
         """The model of this package; its ``provenance`` says what it was fitted to."""
-        return cls(_read(files("rmetric.risk").joinpath(SHIPPED).read_text(encoding="utf-8"), SHIPPED))
+        return cls(read_parameters(files("rmetric.risk").joinpath(SHIPPED).read_text(encoding="utf-8"), SHIPPED))
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -190,7 +124,7 @@ class RiskModel:
             raise UserError(
                 f"{path} cannot be read as text; give a file that python -m studies.risk.fit wrote"
             ) from None
-        return cls(_read(text, str(path)))
+        return cls(read_parameters(text, str(path)))
 
     @property
     def horizons(self) -> tuple[int, ...]:
@@ -246,89 +180,3 @@ def cumulative(hazards_NK: Floats) -> Floats:
     [[0.5, 0.75, 0.75]]
     """
     return np.asarray(1.0 - np.cumprod(1.0 - hazards_NK, axis=1), dtype=np.float64)
-
-
-def sigmoid(log_odds: Floats) -> Floats:
-    """Probability of a log-odds; exact at both ends.
-
-    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
-    [0.5, 0.0]
-    """
-    size = np.exp(-np.abs(log_odds))
-    return np.where(log_odds >= 0, 1.0 / (1.0 + size), size / (1.0 + size))
-
-
-def softmax(margins_NM: Floats) -> Floats:
-    """Probabilities of margins; rows sum to 1."""
-    sizes = np.exp(margins_NM - margins_NM.max(axis=1, keepdims=True))
-    return sizes / np.cumsum(sizes, axis=1)[:, -1:]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The file
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-def to_json(parameters: RiskParameters) -> str:
-    """The file's text: one line a row of numbers."""
-    content = {
-        "version": VERSION,
-        "what": "P(failure within k steps), P(heals by itself), fault family of a training run; see docs/risk.md",
-        "provenance": parameters.provenance,
-        "base_rates": parameters.base_rates,
-        "features": FEATURES,
-        "horizons_steps": parameters.horizons,
-        "hazards": [_plain(hazard) for hazard in parameters.hazards],
-        "heals": _plain(parameters.heals),
-        "families": {
-            "names": parameters.families.names,
-            "bar": parameters.families.bar,
-            "temperature": parameters.families.temperature,
-            **parameters.families.scorer.plain(),
-        },
-    }
-    text = json.dumps(_rounded(content), indent=1, ensure_ascii=False, allow_nan=False)
-    # Lists without lists in them, and short nested ones (the nodes of a tree), each on a line of their own.
-    text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found.group()), text)
-    return re.sub(r"(?<=,)\s+(?=\[ |-?\d)", " ", text) + "\n"
-
-
-def _plain(calibrated: Calibrated) -> dict[str, Any]:
-    return {"slope": calibrated.slope, "offset": calibrated.offset, **calibrated.scorer.plain()}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
-
-
-def _read(text: str, name: str) -> RiskParameters:
-    again = "make it anew: python -m studies.risk.fit --from LOGS --out FILE"
-    try:
-        content = json.loads(text)
-        version, features = content["version"], tuple(content["features"])
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{name} is not a risk model; {again}") from None
-    if version != VERSION or features != FEATURES:
-        raise UserError(f"{name} is a risk model of another version of this package; {again}")
-    try:
-        families = content["families"]
-        return RiskParameters(
-            horizons=tuple(int(steps) for steps in content["horizons_steps"]),
-            hazards=tuple(_calibrated(item) for item in content["hazards"]),
-            heals=_calibrated(content["heals"]),
-            families=Choice(
-                tuple(families["names"]), scorer_of(families), float(families["temperature"]), float(families["bar"])
-            ),
-            base_rates=dict(content["base_rates"]),
-            provenance=dict(content["provenance"]),
-        )
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        raise UserError(f"{name} is a damaged risk model; {again}") from None
-
-
-def _calibrated(plain: Mapping[str, Any]) -> Calibrated:
-    return Calibrated(scorer_of(plain), float(plain["slope"]), float(plain["offset"]))

@@ -23,7 +23,8 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
 from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study, load_study
-from rmetric.risk.model import FAMILIES, Calibrated, Choice, RiskModel, RiskParameters, sigmoid, softmax
+from rmetric.risk.model import FAMILIES, RiskModel
+from rmetric.risk.parameters import Calibrated, Choice, RiskParameters, sigmoid, softmax
 from studies.risk.recipes import (
     LinearRecipe,
     Recipe,

@@ -20,7 +20,8 @@ from rmetric.detectors import Detector
 from rmetric.evaluation.scores import DRAWS, Score, binomial_interval, percentile_interval, resample
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
-from rmetric.risk.model import UNKNOWN, Assessments, RiskModel
+from rmetric.risk.model import Assessments, RiskModel
+from rmetric.risk.parameters import UNKNOWN
 from studies.risk.records import AFTER, HEALING_RATE, Records, alert_records, alert_steps, all_records, feature_tables
 
 Floats = NDArray[np.float64]

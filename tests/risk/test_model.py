@@ -14,7 +14,9 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.log_reader import read_run
 from rmetric.risk.features import features_of
-from rmetric.risk.model import BENIGN, FAMILIES, UNKNOWN, RiskModel, cumulative, family_of, to_json
+from rmetric.risk.model import FAMILIES, RiskModel, cumulative, family_of
+from rmetric.risk.model_file import to_json
+from rmetric.risk.parameters import BENIGN, UNKNOWN
 from tests.helpers import healthy_observations
 from tests.risk.helpers import bits
 

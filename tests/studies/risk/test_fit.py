@@ -12,7 +12,8 @@ from rmetric.errors import UserError
 from rmetric.evaluation.split import digest, halves
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
-from rmetric.risk.model import RiskModel, to_json
+from rmetric.risk.model import RiskModel
+from rmetric.risk.model_file import to_json
 from studies.risk import fit as fitting
 from studies.risk.fit import HORIZONS, base_rates, fit_half, main, naming_bar
 from studies.risk.records import alert_records, all_records, feature_tables

@@ -7,7 +7,8 @@ import pytest
 from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from rmetric.evaluation.split import halves
-from rmetric.risk.model import UNKNOWN, RiskModel
+from rmetric.risk.model import RiskModel
+from rmetric.risk.parameters import UNKNOWN
 from studies.risk.quality import (
     HEALS,
     SUBSETS,

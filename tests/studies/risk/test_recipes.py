@@ -5,7 +5,7 @@ import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.linear_model import LogisticRegression
 
-from rmetric.risk.model import sigmoid, softmax
+from rmetric.risk.parameters import sigmoid, softmax
 from studies.risk.recipes import (
     ABSENT,
     LinearRecipe,
