@@ -12,7 +12,7 @@ import orjson
 from rmetric.records import FAILURE, TERMINAL_EVENTS
 
 if TYPE_CHECKING:
-    from rmetric.twins.recording import RecordedRun
+    from rmetric.twins.group import RecordedRun
 
 
 class Spec(Protocol):

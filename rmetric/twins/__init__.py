@@ -1,6 +1,7 @@
 """Record live runs beside their fault-free twin: one healthy run, forked at each onset, judged against itself."""
 
-from rmetric.twins.recording import Branch, RecordedRun, judge_against, log_config, record_fork, record_group
+from rmetric.twins.group import Branch, RecordedRun, record_group
+from rmetric.twins.recording import judge_against, log_config, record_fork
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord
 from rmetric.twins.watching import LOGGED_DETECTORS, close_hardware_watch, monitor_of
 

@@ -17,7 +17,8 @@ from rmetric.live.models import tiny_model
 from rmetric.live.models.memory import out_of_memory_in_one_line
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.registry import load_plugins
-from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
+from rmetric.twins.group import Branch, record_group
+from rmetric.twins.recording import fault_entry, log_config
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
 from studies.log_files import Finished, finished_recording
 from studies.processes import in_fresh_processes, training_device

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.live.models.structure import unwrapped
 from rmetric.monitor import TrainingMonitor
-from rmetric.twins.recording import Branch, RecordedRun, finished, work_file
+from rmetric.twins.group import Branch, RecordedRun, finished, work_file
 from rmetric.twins.snapshots import Schedule, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
 from studies.processes import training_device
@@ -66,7 +66,7 @@ def record_processes(
 ) -> Iterator[RecordedRun]:
     """Record a twin and its bugged runs, each in processes of its own; yields each when its log is whole.
 
-    As :func:`rmetric.twins.recording.record_group`, whose forks these runs are not.
+    As :func:`rmetric.twins.group.record_group`, whose forks these runs are not.
 
     Parameters
     ----------

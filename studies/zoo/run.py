@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.registry import load_plugins
-from rmetric.twins.recording import Branch, fault_entry, log_config, record_group
+from rmetric.twins.group import Branch, record_group
+from rmetric.twins.recording import fault_entry, log_config
 from rmetric.twins.watching import close_hardware_watch
 from studies.log_files import Finished, finished_recording
 from studies.processes import in_fresh_processes, training_device

@@ -14,7 +14,8 @@ torch = pytest.importorskip("torch")
 from rmetric.faults import make_fault  # noqa: E402
 from rmetric.log_reader import read_run  # noqa: E402
 from rmetric.measurements import MEASUREMENTS  # noqa: E402
-from rmetric.twins.recording import Branch, log_config  # noqa: E402
+from rmetric.twins.group import Branch  # noqa: E402
+from rmetric.twins.recording import log_config  # noqa: E402
 from studies.zoo.distributed import record_processes  # noqa: E402
 from studies.zoo.kinds.ddp_mlp import DdpMlp  # noqa: E402
 from studies.zoo.plan import ZooPlan, ZooSpec  # noqa: E402

@@ -15,7 +15,8 @@ from rmetric.evaluation.ground_truth import truth_of
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun
 from rmetric.log_reader import read_run
-from rmetric.twins.recording import Branch, RecordedRun, fault_entry, judge_against, log_config, record_group
+from rmetric.twins.group import Branch, RecordedRun, record_group
+from rmetric.twins.recording import fault_entry, judge_against, log_config
 from rmetric.twins.snapshots import Snapshot, TruthRecord, train
 from rmetric.twins.watching import monitor_of, watching
 from tests.helpers import lines_of
