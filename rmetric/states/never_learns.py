@@ -72,30 +72,38 @@ def never_learns(observations: Observations) -> Evidence | None:
     level = float(np.median(loss.values))
     uniform = is_uniform(finite(observations, "uniform_gap"), level)
     blocks = loss.blocks(MOST_BLOCKS).values
-    if not uniform and (
-        begins_in_the_middle(loss)
-        or noise(loss.values) > MOST_NOISE * level
-        or (p > SIGNIFICANT and -least_rise(blocks) > LEAST_FALL * level)
-    ):
+    if not uniform and may_hide_a_fall(loss, blocks, level, p):
         return None
     course = levels(blocks, LEVEL_BLOCKS)
-    first, lowest, last = float(course[0]), float(course.min()), float(course[-1])
-    moved = lowest < LEARNED * first or last > RISEN * first
-    what = (
-        f"has never been below ln(classes) up to step {loss.steps[-1]:,}; it stands at {level:.4g}"
-        if uniform
-        else f"began at {first:.4g}, had been at {lowest:.4g}, and ends at {last:.4g}, at step {loss.steps[-1]:,}"
-        if moved
-        else f"is {level:.6g} in each record up to step {loss.steps[-1]:,}"
-        if stands
-        else f"shows no fall up to step {loss.steps[-1]:,}; it stands at {level:.4g}"
-    )
+    moved = bool(course.min() < LEARNED * course[0] or course[-1] > RISEN * course[0])
     return Evidence(
         score=1.0 if uniform or (stands and p > SIGNIFICANT) else p if p > SIGNIFICANT else 0.0,
         since=int(loss.steps[0]),
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss)), "moved": float(moved)},
-        sentence=f"the loss {what}",
+        sentence=told(loss, level, course, uniform=uniform, moved=moved, stands=stands),
     )
+
+
+def may_hide_a_fall(loss: Series, blocks: Floats, level: float, p: float) -> bool:
+    """Whether the run may have learned before the log begins, in noise, or in records that are too few to tell."""
+    return (
+        begins_in_the_middle(loss)
+        or noise(loss.values) > MOST_NOISE * level
+        or (p > SIGNIFICANT and -least_rise(blocks) > LEAST_FALL * level)
+    )
+
+
+def told(loss: Series, level: float, course: Floats, *, uniform: bool, moved: bool, stands: bool) -> str:
+    """The sentence for a loss of this level and course, by the first of the three that is true."""
+    end = f"{loss.steps[-1]:,}"
+    if uniform:
+        return f"the loss has never been below ln(classes) up to step {end}; it stands at {level:.4g}"
+    if moved:
+        lowest = f"had been at {course.min():.4g}, and ends at {course[-1]:.4g}"
+        return f"the loss began at {course[0]:.4g}, {lowest}, at step {end}"
+    if stands:
+        return f"the loss is {level:.6g} in each record up to step {end}"
+    return f"the loss shows no fall up to step {end}; it stands at {level:.4g}"
 
 
 def begins_in_the_middle(loss: Series) -> bool:

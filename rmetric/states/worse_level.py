@@ -59,18 +59,26 @@ def worse_level(observations: Observations) -> Evidence | None:
     first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
     ends = np.append(blocks.steps, loss.steps[-1] + 1)
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
-    none = (
-        distance < LEAST_DISTANCE
-        or still_as_good(finite(observations, "validation_loss"), since)
-        or gets_more(finite(observations, "reward"), int(blocks.steps[best_at + SMOOTHED]), since)
-        or settled
-        <= expected(blocks, best_at, settled_at, finite(observations, "learning_rate")) + LEAST_DISTANCE * scale
+    none = distance < LEAST_DISTANCE or is_meant(
+        observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale
     )
     return Evidence(
         score=0.0 if none else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss has settled at about {settled:.4g}; it had been at {best:.4g}",
+    )
+
+
+def is_meant(
+    observations: Observations, blocks: Series, best_at: int, settled_at: int, since: int, margin: float
+) -> bool:
+    """True if the loss is known to climb by design: as evaluations, rewards or a restart of the schedule show it."""
+    then, rates = int(blocks.steps[best_at + SMOOTHED]), finite(observations, "learning_rate")
+    return (
+        still_as_good(finite(observations, "validation_loss"), since)
+        or gets_more(finite(observations, "reward"), then, since)
+        or float(blocks.values[settled_at]) <= expected(blocks, best_at, settled_at, rates) + margin
     )
 
 
