@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -89,19 +89,29 @@ def score_study(
     missing = {name: detector for name, detector in detectors.items() if not _whole(files[name], records)}
     if missing:
         Path(cache).mkdir(parents=True, exist_ok=True)
-        with ExitStack() as opened:
-            written = {name: opened.enter_context(written_aside(files[name], forced=False)) for name in missing}
-            header = {"descr": "<f8", "fortran_order": False, "shape": (records,)}
-            for file in written.values():
-                np.lib.format.write_array_header_1_0(file, header)
-            for row in _scored(study, missing, jobs, plugins):
-                for name, scores in row.items():
-                    written[name].write(scores.astype("<f8").tobytes())
+        _write({name: files[name] for name in missing}, records, _scored(study, missing, jobs, plugins))
     for name in missing:
-        for outdated in Path(cache).glob(f"scores_{name}_{'[0-9a-f]' * KEY_DIGITS}.npy"):
-            if outdated != files[name]:
-                outdated.unlink()
+        _remove_outdated(name, files[name])
     return {name: KeptScores(file) for name, file in files.items()}
+
+
+def _write(files: Mapping[str, Path], records: int, rows: Iterable[Mapping[str, NDArray[np.float64]]]) -> None:
+    """Write the scores of run after run, so that those of one run alone are in memory."""
+    header = {"descr": "<f8", "fortran_order": False, "shape": (records,)}
+    with ExitStack() as opened:
+        written = {name: opened.enter_context(written_aside(file, forced=False)) for name, file in files.items()}
+        for file in written.values():
+            np.lib.format.write_array_header_1_0(file, header)
+        for row in rows:
+            for name, scores in row.items():
+                written[name].write(scores.astype("<f8").tobytes())
+
+
+def _remove_outdated(name: str, file: Path) -> None:
+    """Remove what the cache holds of a detector's earlier versions, or of other logs."""
+    for outdated in file.parent.glob(f"scores_{name}_{'[0-9a-f]' * KEY_DIGITS}.npy"):
+        if outdated != file:
+            outdated.unlink()
 
 
 def _whole(file: Path, records: int) -> bool:

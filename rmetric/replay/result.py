@@ -61,6 +61,11 @@ class LogAgreement:
             return "-"
         return "yes" if self.agrees else f"no ({self.max_difference:.2g})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Its entry in the summary of a replay; strict JSON."""
+        difference = self.max_difference if math.isfinite(self.max_difference) else None
+        return {"records": self.records, "max_difference": difference, "agrees": self.agrees}
+
 
 class AlertEpisodes:
     """Alert episodes of one detector: how many, when each begins, and which is the first at or after the fault."""
@@ -237,12 +242,6 @@ class Replay:
 
     def to_dict(self) -> dict[str, Any]:
         """Contents of the summary; strict JSON."""
-        names = sorted({*self.detectors, *self.alerts, *(self.logged_alerts or {})})
-        alerts = {}
-        for name in names:
-            alerts[name] = {"first_alert_step": self.alerts.get(name), "replayed": name in self.detectors}
-            if self.logged_alerts is not None:
-                alerts[name]["logged_first_alert_step"] = self.logged_alerts.get(name)
         return {
             "log": self.source,
             "format": self.format,
@@ -259,38 +258,45 @@ class Replay:
             "severity": self.severity,
             "onset_step": self.onset,
             "failure_step": self.failure_step,
-            "r_metric": {
-                "preset": self.preset,
-                "weights": dict(zip(SIGNALS, self.weights, strict=True)),
-                "threshold": self.threshold if math.isfinite(self.threshold) else None,
-                "window_records": self.window,
-            },
+            "r_metric": self._r_metric(),
             "signals": self.signals,
             "not_measured": list(self.missing),
             "detectors_that_lack": self.lacks,
             "states": [state.to_dict() for state in self.states],
-            "own_monitor": None
-            if self.own is None
-            else {
-                "in_order": self.own.in_order,
-                "verdict": self.own.sentence,
-                "alerts": [vars(alert) for alert in self.own_alerts],
-            },
-            "alerts": alerts,
+            "own_monitor": self._own_monitor(),
+            "alerts": self._first_alerts(),
             "alert_episodes": self.episodes,
             "first_alert_step": self.first_alert,
             "lead_paper_steps": self.lead_paper,
             "operator_could_use_it": self.usable,
             "warning_step": self.warning_step,
-            "agreement_with_log": {
-                name: {
-                    "records": found.records,
-                    "max_difference": found.max_difference if math.isfinite(found.max_difference) else None,
-                    "agrees": found.agrees,
-                }
-                for name, found in self.agreement.items()
-                if found.records
-            },
+            "agreement_with_log": {name: found.to_dict() for name, found in self.agreement.items() if found.records},
             "alerts_agree_with_log": self.alerts_agree,
             "notes": self.notes,
         }
+
+    def _r_metric(self) -> dict[str, Any]:
+        return {
+            "preset": self.preset,
+            "weights": dict(zip(SIGNALS, self.weights, strict=True)),
+            "threshold": self.threshold if math.isfinite(self.threshold) else None,
+            "window_records": self.window,
+        }
+
+    def _own_monitor(self) -> dict[str, Any] | None:
+        if self.own is None:
+            return None
+        return {
+            "in_order": self.own.in_order,
+            "verdict": self.own.sentence,
+            "alerts": [vars(alert) for alert in self.own_alerts],
+        }
+
+    def _first_alerts(self) -> dict[str, dict[str, Any]]:
+        """First alerts by detector, ours and the log's."""
+        alerts: dict[str, dict[str, Any]] = {}
+        for name in sorted({*self.detectors, *self.alerts, *(self.logged_alerts or {})}):
+            alerts[name] = {"first_alert_step": self.alerts.get(name), "replayed": name in self.detectors}
+            if self.logged_alerts is not None:
+                alerts[name]["logged_first_alert_step"] = self.logged_alerts.get(name)
+        return alerts
