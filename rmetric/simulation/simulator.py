@@ -93,7 +93,7 @@ class TrainingSimulator:
         processes = undisturbed(architecture, healthy, len(specs), steps, parameters, self.responses)
         onset, cleared = _inject(specs, streams, processes)
         excess, twin = _integrate(len(specs), healthy, processes)
-        return _observe(parameters, specs, streams, healthy, processes, excess, twin, onset, cleared)
+        return _Batch(parameters, specs, streams, healthy, processes, excess, twin).observed(onset, cleared)
 
 
 def _inject(
@@ -139,73 +139,78 @@ def _integrate(runs: int, healthy: Healthy, processes: RunProcesses) -> tuple[Ex
     return Excess(both.displacement[:runs], both.floor), Excess(both.displacement[runs:], nothing)
 
 
-def _observe(
-    parameters: HealthyParameters,
-    specs: Sequence[RunSpec],
-    streams: RunStreams,
-    healthy: Healthy,
-    processes: RunProcesses,
-    excess: Excess,
-    twin: Excess,
-    onset: list[int | None],
-    cleared: list[int | None],
-) -> Traces:
-    architecture = processes.architecture
-    broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
-    broken = np.maximum.accumulate(broken, axis=1)
-    mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
-    training_loss, held_out = _losses(parameters, streams, healthy, processes, excess, broken, mixed)
-    grad_norm, sigma_sq = np.empty_like(training_loss), np.empty_like(training_loss)
-    for row, norms in enumerate(worker_norms(parameters, streams, healthy, processes, excess)):
-        norms[:, broken[row]] = np.nan
-        grad_norm[row] = norms.mean(axis=0, dtype=np.float64)
-        sigma_sq[row] = gradient_variance(norms.T)
-    grad_norm[processes.non_finite_gradients > 0] = np.nan
-    learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
-    natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
-    return Traces(
-        specs=list(specs),
-        onset=onset,
-        cleared=cleared,
-        held_out=held_out,
-        twin_held_out=_loss(healthy, twin, architecture) * mixed,
-        non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
-        worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
-        lost_worker=processes.lost_worker,
-        training_loss=training_loss,
-        validation_loss=_evaluated(parameters, streams, held_out, specs[0].eval_every),
-        learning_rate=learning_rate,
-        grad_norm=grad_norm,
-        sigma_sq=sigma_sq,
-        update_rms=update_rms(parameters, streams, learning_rate, processes, broken),
-        step_time_s=np.round(
-            healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
-        ),
-        non_finite_count=processes.non_finite_gradients + broken,
-        hardware=[sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)],
-        reported=processes.reported,
-    )
+@dataclass(frozen=True)
+class _Batch:
+    """What was simulated of a batch of runs."""
 
+    parameters: HealthyParameters
+    specs: Sequence[RunSpec]
+    streams: RunStreams
+    healthy: Healthy
+    processes: RunProcesses
+    excess: Excess
+    twin: Excess
+    """Excess of the fault-free twins."""
 
-def _losses(
-    parameters: HealthyParameters,
-    streams: RunStreams,
-    healthy: Healthy,
-    processes: RunProcesses,
-    excess: Excess,
-    broken: NDArray[np.bool_],
-    mixed: FloatsRT,
-) -> tuple[FloatsRT, FloatsRT]:
-    """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
-    initial = processes.architecture.initial_loss
-    loss = _loss(healthy, excess, processes.architecture)
-    _stray(parameters, loss, streams, processes)
-    loss[broken] = np.nan
-    training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
-    # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
-    collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
-    collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
-    return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
+    def observed(self, onset: list[int | None], cleared: list[int | None]) -> Traces:
+        """What is measured of it, step by step; the faults begin and end in these steps."""
+        parameters, streams, healthy, processes = self.parameters, self.streams, self.healthy, self.processes
+        architecture = processes.architecture
+        broken = (self.excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
+        broken = np.maximum.accumulate(broken, axis=1)
+        mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
+        training_loss, held_out = self._losses(broken, mixed)
+        grad_norm, sigma_sq = self._gradients(broken)
+        learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
+        natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
+        return Traces(
+            specs=list(self.specs),
+            onset=onset,
+            cleared=cleared,
+            held_out=held_out,
+            twin_held_out=_loss(healthy, self.twin, architecture) * mixed,
+            non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
+            worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
+            lost_worker=processes.lost_worker,
+            training_loss=training_loss,
+            validation_loss=_evaluated(parameters, streams, held_out, self.specs[0].eval_every),
+            learning_rate=learning_rate,
+            grad_norm=grad_norm,
+            sigma_sq=sigma_sq,
+            update_rms=update_rms(parameters, streams, learning_rate, processes, broken),
+            step_time_s=np.round(
+                healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
+            ),
+            non_finite_count=processes.non_finite_gradients + broken,
+            hardware=[
+                sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)
+            ],
+            reported=processes.reported,
+        )
+
+    def _losses(self, broken: NDArray[np.bool_], mixed: FloatsRT) -> tuple[FloatsRT, FloatsRT]:
+        """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
+        healthy, processes = self.healthy, self.processes
+        initial = processes.architecture.initial_loss
+        loss = _loss(healthy, self.excess, processes.architecture)
+        _stray(self.parameters, loss, self.streams, processes)
+        loss[broken] = np.nan
+        training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
+        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
+        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
+        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
+        return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
+
+    def _gradients(self, broken: NDArray[np.bool_]) -> tuple[FloatsRT, FloatsRT]:
+        """Gradient norm and σ², each (R, T); NaN from the first broken step on."""
+        grad_norm, sigma_sq = np.empty(broken.shape), np.empty(broken.shape)
+        rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess)
+        for row, norms in enumerate(rows):
+            norms[:, broken[row]] = np.nan
+            grad_norm[row] = norms.mean(axis=0, dtype=np.float64)
+            sigma_sq[row] = gradient_variance(norms.T)
+        grad_norm[self.processes.non_finite_gradients > 0] = np.nan
+        return grad_norm, sigma_sq
 
 
 def _evaluated(
