@@ -27,14 +27,14 @@ class Waits:
     """
 
     def __init__(self) -> None:
-        self._thread = _OfThread()
+        self._thread = ThreadWaits()
         self._seconds = 0.0
         self._before_s = self._thread.seconds()
 
     def __call__(self) -> float:
         thread = self._thread
         if thread.number != threading.get_native_id():  # also in a process that was forked
-            self._thread = thread = _OfThread()
+            self._thread = thread = ThreadWaits()
             self._before_s = thread.seconds()
         now_s = thread.seconds()
         self._seconds += now_s - self._before_s
@@ -51,7 +51,7 @@ def own_clock() -> Callable[[], float]:
     return lambda: time.perf_counter() - waited()
 
 
-class _OfThread:
+class ThreadWaits:
     """The count of the thread that makes this.
 
     Keeps a file open: to open it takes ten times as long as to read it.

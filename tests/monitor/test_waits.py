@@ -15,7 +15,7 @@ import pytest
 
 from rmetric.monitor import waits
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.waits import Waits, _OfThread, own_clock
+from rmetric.monitor.waits import ThreadWaits, Waits, own_clock
 
 BUSY = """
 import os
@@ -63,7 +63,7 @@ def test_waits_in_a_pause_are_no_step_s_and_those_before_it_are() -> None:
 
 def test_waits_of_another_thread_are_not_taken_for_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {threading.get_native_id(): 1.0}
-    monkeypatch.setattr(_OfThread, "seconds", lambda self: counts.get(self.number, 1_000.0))
+    monkeypatch.setattr(ThreadWaits, "seconds", lambda self: counts.get(self.number, 1_000.0))
     waited = Waits()
     assert waited() == 0.0
     thread = threading.Thread(target=waited)

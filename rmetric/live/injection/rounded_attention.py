@@ -86,7 +86,7 @@ class RoundedAttention:
             logits = masked_logits(logits, module, mask, options)
             values = value.float().repeat_interleave(query.shape[1] // value.shape[1], dim=1)
             kept = _dropout(logits, options.get("dropout") or 0.0)
-            output = _Attention.apply(logits, values, kept, self)
+            output = RoundedFunction.apply(logits, values, kept, self)
         return output.to(value.dtype).transpose(1, 2).contiguous(), None
 
     def products(self, unnormalised: Tensor, values: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def _dropout(logits: Tensor, share: float) -> Tensor | None:
     return functional.dropout(torch.ones_like(logits), share) if share else None
 
 
-class _Attention(torch.autograd.Function):
+class RoundedFunction(torch.autograd.Function):
     """Attention from logits and values to the output, and back with δ from the rounded output."""
 
     @staticmethod

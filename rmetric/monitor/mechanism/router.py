@@ -125,7 +125,7 @@ class _Choices:
         """A forward hook of the router: its logits, and the experts it chose."""
         if not router.training:
             return
-        logits, load = _routing(output, self._count)
+        logits, load = routing_of(output, self._count)
         if logits is not None:
             entropy = torch.special.entr(_probabilities(logits)).sum() / np.log(self._count)
             self._entropy = entropy if self._entropy is None else self._entropy + entropy
@@ -148,7 +148,7 @@ def _probabilities(logits: Tensor) -> Tensor:
     return rows.where(already, rows.softmax(dim=-1))
 
 
-def _routing(output: Any, experts: int) -> tuple[Tensor | None, Tensor | None]:
+def routing_of(output: Any, experts: int) -> tuple[Tensor | None, Tensor | None]:
     """Logits or probabilities of a router's output, (…, E), and how often it chose each expert, (E,).
 
     ``None`` instead of the first if it hands out only the weights of the chosen experts; instead of the second if it

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from rmetric.errors import UserError
-from rmetric.live.injection.rounded_attention import RoundedAttention, Rounding, _Attention, rounded_to_bf16
+from rmetric.live.injection.rounded_attention import RoundedAttention, RoundedFunction, Rounding, rounded_to_bf16
 from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
 from tests.live.architectures import NAMES, NO_SPECIAL, VOCABULARY, model_of, modules_of, padded, tokens
@@ -83,7 +83,7 @@ def test_keys_that_are_masked_add_neither_a_product_nor_a_rounding() -> None:
 def test_a_query_that_may_look_at_nothing_answers_zero() -> None:
     logits = torch.full((1, 1, 2, 3), -torch.inf)
     logits[..., 1, :] = torch.tensor([0.0, 1.0, 2.0])
-    output = _Attention.apply(logits, torch.randn(1, 1, 3, 4), None, EXACT)
+    output = RoundedFunction.apply(logits, torch.randn(1, 1, 3, 4), None, EXACT)
     assert torch.equal(output[0, 0, 0], torch.zeros(4))
     assert torch.isfinite(output).all()
 
@@ -96,13 +96,13 @@ def test_the_gradient_without_rounding_is_the_exact_one(share: float) -> None:
         for shape in ((1, 2, 3, 4), (1, 2, 4, 5))
     )
     kept = (torch.rand(1, 2, 3, 4, generator=generator) > share).double() / (1 - share)
-    assert torch.autograd.gradcheck(lambda *inputs: _Attention.apply(*inputs, kept, EXACT), (logits, values))
+    assert torch.autograd.gradcheck(lambda *inputs: RoundedFunction.apply(*inputs, kept, EXACT), (logits, values))
 
 
 def test_the_rounded_output_reaches_the_gradient_through_delta() -> None:
     how = RoundedAttention(rounding="truncate", bias_ulp=8.0, block=4)
     logits, values = torch.randn(1, 2, 3, 8, requires_grad=True), torch.randn(1, 2, 8, 5)
-    output = _Attention.apply(logits, values, None, how)
+    output = RoundedFunction.apply(logits, values, None, how)
     upstream = torch.randn_like(output)
     (gradient,) = torch.autograd.grad(output, logits, upstream)
     probabilities = logits.softmax(-1)

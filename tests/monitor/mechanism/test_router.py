@@ -14,7 +14,7 @@ from rmetric.live.injection.routing import changed_logits
 from rmetric.live.models.structure import expert_blocks
 from rmetric.monitor.mechanism import MonitorResult, Router
 from rmetric.monitor.mechanism.execution import run_tasks
-from rmetric.monitor.mechanism.router import _routing, router_geometry
+from rmetric.monitor.mechanism.router import router_geometry, routing_of
 from tests.live.architectures import MOES, ROUTED, model_of, tokens
 
 
@@ -84,7 +84,7 @@ def test_choices_against_what_goes_into_router_and_experts(name: str) -> None:
 
 
 def test_a_router_that_hands_out_logits_alone_has_an_entropy_and_no_load() -> None:
-    logits, load = _routing(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2)
+    logits, load = routing_of(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2)
     assert load is None and logits is not None
     assert logits.tolist() == [[0.0, 1.0], [2.0, 3.0]]
 
