@@ -28,7 +28,7 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver, Observer
-from rmetric.log_reader import read_events
+from rmetric.log_lines import read_events
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.hardware import HardwareWatch
 from rmetric.monitor.record_interval import AUTO, CHECKED, TRIED

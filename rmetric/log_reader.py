@@ -1,251 +1,27 @@
-"""Read a log back: lines, events, columns of up to 65,536 records at a time, or the whole run.
-
-What is sound is read by the block; what is damaged line by line, with the same results and reports of damage.
-"""
+"""Read a log back: columns of up to 65,536 records at a time, or the whole run."""
 
 from __future__ import annotations
 
-import io
-import json
 import math
-import os
 import reprlib
-import warnings
 from array import array
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from rmetric.batches import COLUMNS, Batch, NumberedEvent, batched
-from rmetric.compiled import pays
-from rmetric.errors import UserError
-from rmetric.files import opened_as_utf8
+from rmetric.batches import COLUMNS, Batch, NumberedEvent
+from rmetric.log_lines import OnDamage, named_non_finite, read_batches, strict
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, START, Event, Observations, Run, fresh_evaluations, held, whole_step
 
-if TYPE_CHECKING:
-    from rmetric.line_pattern import LinePattern
-
 CHUNK_RECORDS, WHOLE = 65_536, 2**62
 """Records of a chunk, and of one that holds a whole log."""
-MAX_LINE_BYTES = 1 << 20
-BLOCK_BYTES = 1 << 18
-"""Bytes that are parsed at a time: few enough to stay in the processor's cache, so many that calls cost little."""
-MAX_TEXT = 200
 LATEST = {name for name, measurement in MEASUREMENTS.items() if measurement.merge == "latest"}
 """Measurements whose gaps a reader fills with the latest known value."""
-
-OnDamage = Callable[[int, str], None]
-CUT_OFF = "cut off; skipped"
-"""Damage of a last line: its writer was killed, or has not ended it yet."""
-PLAIN_TEXT = "not JSON but text; skipped"
-NOT_UTF_8 = "not UTF-8; the bad bytes were replaced"
-"""Damage of a line that nothing shows to be a piece of an object."""
-_BETWEEN = int.from_bytes(os.urandom(7))
-"""Number that no log holds, for no log can know it."""
-
-
-WHOLE_LOG = 0
-"""The line of damage that concerns all lines."""
-
-
-def place(path: str | Path, line: int) -> str:
-    """Where damage is, for a message."""
-    return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
-
-
-def plain_text(value: Any, most: int | None = MAX_TEXT) -> str:
-    """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
-
-    Parameters
-    ----------
-    most
-        Characters that are kept; ``None``: all.
-
-    >>> plain_text("loss\\x1b[31m")
-    'loss?[31m'
-    """
-    short = str(value)[:most].encode("utf-8", "replace").decode()
-    return "".join(character if character.isprintable() else "?" for character in short)
-
-
-def strict(path: str | Path) -> OnDamage:
-    """What readers do about damage if nobody listens: it is an error, but a last line that was cut off is a warning.
-
-    Raises
-    ------
-    UserError
-        With the place of the damage.
-    """
-
-    def report(line: int, message: str) -> None:
-        if message != CUT_OFF:
-            raise UserError(f"{place(path, line)}: {message}")
-        warnings.warn(f"{path}, line {line}: {message}; its writer was killed, or still writes", stacklevel=2)
-
-    return report
-
-
-def passed_over(line: int, message: str) -> None:
-    """Pass over damage, where a log is looked at before, or beside, its reader, who tells of it."""
-
-
-def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """The JSON objects of a file with their line numbers, in bounded memory.
-
-    A line that is no JSON object is reported to ``on_damage(line, message)`` and skipped. Bare NaN and Infinity, which
-    Python writes and JSON forbids, are understood: the field is moved to ``non_finite``.
-    """
-    for first, block in _blocks(path, on_damage):
-        events = _parsed_together(block)
-        yield from _parsed_singly(block, first, on_damage) if events is None else enumerate(events, first)
-
-
-def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
-    pattern: LinePattern | None = None
-    for first, block in _blocks(path, on_damage):
-        begin = 0
-        while pattern is not None and begin < len(block):
-            batch, begin = pattern.batch(block, begin)
-            if batch is None:
-                break
-            yield first, batch
-            end = block.find(b"\n", begin) + 1 or len(block)
-            yield from _parsed_singly(block[begin:end], first + len(batch.step), on_damage)  # mostly a single event
-            first, begin = first + len(batch.step) + 1, end
-        block = block[begin:]
-        if (events := _parsed_together(block)) is None:
-            yield from _parsed_singly(block, first, on_damage)
-            continue
-        found = list(batched(events, first))
-        if isinstance(found[-1][1], Batch) and len(block) >= BLOCK_BYTES:  # in a short log it would not pay
-            pattern = _pattern_of(block)
-        yield from found
-
-
-def _pattern_of(block: bytes) -> LinePattern | None:
-    """The pattern of the last one of some lines; none where to read faster is all that compiled code would be for."""
-    if not pays(0):
-        return None
-    from rmetric.line_pattern import LinePattern
-
-    return LinePattern.of(block[block.rfind(b"\n", 0, -1) + 1 :])
-
-
-def numbered_lines(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that are not blank, with their numbers from 1 and their ends, in bounded memory.
-
-    A byte-order mark is dropped; a line of more than :data:`MAX_LINE_BYTES` comes in pieces that end with a carriage
-    return, as a progress bar writes them, or is reported and skipped.
-    """
-    for first, block in _blocks(path, on_damage):
-        yield from _numbered(block, first)
-
-
-def _numbered(block: bytes, first: int) -> Iterator[tuple[int, bytes]]:
-    return ((number, line) for number, line in enumerate(io.BytesIO(block), first) if line.strip())
-
-
-def _blocks(path: str | Path, on_damage: OnDamage) -> Iterator[tuple[int, bytes]]:
-    """Whole lines of a file, about :data:`BLOCK_BYTES` at a time, each time with the number of the first."""
-    with opened_as_utf8(path) as file:
-        number, begun = 1, b""
-        while block := begun + file.read(BLOCK_BYTES):
-            whole = block.rfind(b"\n") + 1
-            missing = max(MAX_LINE_BYTES - (len(block) - whole), 0)
-            rest = file.readline(missing) if whole < len(block) else b""
-            is_endless = len(rest) == missing and whole < len(block) and not rest.endswith(b"\n")
-            block, begun = block + rest, b""
-            if is_endless:
-                bars = block.rfind(b"\r", whole) + 1
-                block, begun = block[: bars or whole], block[bars:] if bars else b""
-            yield number, block
-            number += int(np.count_nonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")))  # bytes count slowly
-            if is_endless and not bars:
-                on_damage(number, f"longer than {MAX_LINE_BYTES:,} bytes; skipped")
-                while (rest := file.readline(MAX_LINE_BYTES)) and not rest.endswith(b"\n"):
-                    pass
-                number += 1
-
-
-def _parsed_together(block: bytes) -> list[Event] | None:
-    """The events of consecutive lines, if each of them is an object of strict JSON.
-
-    To parse an array of all is faster than line after line. The number between them shows that no two lines have become
-    one value, and none has become two.
-    """
-    lines = block.removesuffix(b"\n")
-    try:
-        values = orjson.loads(b"[%b]" % lines.replace(b"\n", b",%d," % _BETWEEN))
-    except orjson.JSONDecodeError:
-        return None
-    events, between = values[::2], values[1::2]
-    is_sound = between.count(_BETWEEN) == len(between) == lines.count(b"\n") and set(map(type, events)) == {dict}
-    return events if is_sound else None
-
-
-def _parsed_singly(block: bytes, first: int, on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """The events of consecutive lines, one line after another."""
-    for number, line in _numbered(block, first):
-        try:
-            event = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            event = _parse_leniently(line, number, on_damage)
-            if event is _UNUSABLE:
-                continue
-        if isinstance(event, dict):
-            yield number, event
-        else:
-            on_damage(number, f"a JSON object is due, not {type(event).__name__}; skipped")
-
-
-_UNUSABLE = object()
-
-
-def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
-    """The value of a line that is not strict JSON; ``_UNUSABLE``, and a report, if it is no JSON at all."""
-    text = decoded(line, number, on_damage)
-    try:
-        event = json.loads(text, parse_int=_whole)
-        if "\\ud" in text.casefold():  # half a character, as of a text that was cut
-            event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
-    except (ValueError, RecursionError):
-        is_piece = text.startswith("{") or '":' in text or text.rstrip().endswith("}") or "\0" in text
-        as_piece = "not JSON; skipped" if line.endswith(b"\n") else CUT_OFF
-        on_damage(number, as_piece if is_piece else PLAIN_TEXT)
-        return _UNUSABLE
-    if isinstance(event, dict):
-        named = [key for key, value in event.items() if isinstance(value, float) and not math.isfinite(value)]
-        event = {key: value for key, value in event.items() if key not in named}
-        if named:
-            event["non_finite"] = [*_named_non_finite(event), *named]
-    return event
-
-
-def decoded(line: bytes, number: int, on_damage: OnDamage) -> str:
-    """The text of a line; what is no UTF-8 is replaced, and reported."""
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        on_damage(number, NOT_UTF_8)
-        return line.decode(errors="replace")
-
-
-def _whole(digits: str) -> int | float:
-    """A whole number of JSON as the parser of strict lines has it: what 64 bits do not hold is a float."""
-    number = int(digits)
-    return number if -(2**63) <= number < 2**64 else float(digits)
-
-
-def _named_non_finite(record: Event) -> list[Any]:
-    named = record.get("non_finite")
-    return named if isinstance(named, list) else []
 
 
 @dataclass
@@ -349,7 +125,7 @@ class _Gathered:
             row = [_as_float(value, name, line, on_damage) for name, value in zip(COLUMNS, row, strict=True)]
         self._values.extend(row)
         if "non_finite" in record:
-            named = _named_non_finite(record)
+            named = named_non_finite(record)
             self._non_finite.append((len(self.steps), [name for name in COLUMNS if name in named]))
         if "mechanism" in record:
             self._mechanism.append((len(self.steps), _mechanism_of(record, line, on_damage)))
@@ -384,7 +160,7 @@ def _mechanism_of(record: Event, line: int, on_damage: OnDamage) -> dict[str, fl
     if not isinstance(found, dict):
         on_damage(line, f"mechanism is {str(found)[:40]!r}, not an object; taken as not measured")
         return {}
-    named = {name: math.inf for name in _named_non_finite(found) if name in MECHANISM}
+    named = {name: math.inf for name in named_non_finite(found) if name in MECHANISM}
     return named | {
         name: _as_float(found[name], name, line, on_damage) for name in MECHANISM if found.get(name) is not None
     }

@@ -16,17 +16,8 @@ import rmetric
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.errors import UserError
 from rmetric.line_pattern import LinePattern  # imports Numba: from then on patterns are used
-from rmetric.log_reader import (
-    BLOCK_BYTES,
-    MAX_LINE_BYTES,
-    OnDamage,
-    assemble,
-    chunks,
-    numbered_lines,
-    read_batches,
-    read_events,
-    read_run,
-)
+from rmetric.log_lines import BLOCK_BYTES, MAX_LINE_BYTES, OnDamage, numbered_lines, read_batches, read_events
+from rmetric.log_reader import assemble, chunks, read_run
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Observations, held
@@ -288,9 +279,9 @@ def test_what_is_read_together_is_what_is_read_line_by_line(
     tmp_path_factory: pytest.TempPathFactory, content: bytes, size: int, block_bytes: int
 ) -> None:
     path = _write(tmp_path_factory.mktemp("blocks"), content)
-    with patch("rmetric.log_reader.BLOCK_BYTES", block_bytes):
+    with patch("rmetric.log_lines.BLOCK_BYTES", block_bytes):
         together = _heard(read_events, path, size), _heard(read_batches, path, size)
-    with patch("rmetric.log_reader.BLOCK_BYTES", 1):  # each line is a block of its own
+    with patch("rmetric.log_lines.BLOCK_BYTES", 1):  # each line is a block of its own
         assert together == (_heard(read_events, path, size), _heard(read_events, path, size))
 
 
@@ -312,7 +303,7 @@ def test_a_log_of_many_records_is_read_in_batches(tmp_path: Path) -> None:
 def test_lines_that_are_alike_are_read_by_their_pattern(tmp_path: Path) -> None:
     lines = [RECORD % step + b"\n" for step in range(1, 500)]
     with (
-        patch("rmetric.log_reader.BLOCK_BYTES", 1500),
+        patch("rmetric.log_lines.BLOCK_BYTES", 1500),
         patch.object(LinePattern, "batch", autospec=True, side_effect=LinePattern.batch) as read,
     ):
         run = read_run(_write(tmp_path, START, *lines, END))

@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Read all, write, say what was written and what was not."""
     from rmetric.conversion import write_converted
     from rmetric.importers import portions_of
-    from rmetric.log_reader import plain_text
+    from rmetric.log_lines import plain_text
 
     options, unusable = reading(args), 0
 

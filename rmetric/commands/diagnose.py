@@ -60,7 +60,7 @@ def _as_text(diagnoses: Sequence[Diagnosis]) -> str:
     """One run: everything. Several: a line each, then those with findings in full, and the notes on the others."""
     if len(diagnoses) == 1:
         return str(diagnoses[0])
-    from rmetric.log_reader import plain_text
+    from rmetric.log_lines import plain_text
 
     lines = [diagnosis.in_brief for diagnosis in diagnoses]
     notes = Counter(note for diagnosis in diagnoses if not diagnosis.findings for note in diagnosis.notes)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import FLOOR, WARM_UP, certain_after, change_point
 from rmetric.importers.rows import is_finite
-from rmetric.log_reader import plain_text
+from rmetric.log_lines import plain_text
 from rmetric.records import Run
 from rmetric.states.series import noise as noise_of
 

@@ -12,7 +12,7 @@ import numpy as np
 from rmetric.errors import UserError
 from rmetric.importers import Row, Rows
 from rmetric.importers.base import UNMAPPED
-from rmetric.log_reader import OnDamage
+from rmetric.log_lines import OnDamage
 from rmetric.measurements import in_convention
 
 Columns = dict[str, list[Any]]

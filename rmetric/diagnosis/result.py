@@ -10,7 +10,7 @@ from typing import Any
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
 from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
 from rmetric.diagnosis.text import lines_of, table_of, wrapped
-from rmetric.log_reader import plain_text
+from rmetric.log_lines import plain_text
 
 UNREAD = 0.1
 """Share of a log that could not be used, above which what is left says nothing of the run."""

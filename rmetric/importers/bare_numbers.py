@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.names import COUNTER_WORDS, means_loss
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_lines import OnDamage, numbered_lines
 
 _BETWEEN = re.compile(r"[\s,;:\[\]]+")
 _COUNTER = re.compile(rf"\s*(?:{'|'.join(COUNTER_WORDS)})\b[\s:=]*(?=\d+\W)", re.IGNORECASE)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.languages import in_english
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 from rmetric.measurements import MAPPED
 from rmetric.registry import Registry
 

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import LOSSES, FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
@@ -26,7 +27,7 @@ from rmetric.importers.rows import Row, as_number, names_in_words
 from rmetric.importers.run_marks import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
+from rmetric.log_lines import OnDamage, passed_over
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""

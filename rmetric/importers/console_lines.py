@@ -19,7 +19,7 @@ from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
 from rmetric.importers.pairs import LONGEST_ROW, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
-from rmetric.log_reader import CUT_OFF, OnDamage
+from rmetric.log_lines import CUT_OFF, OnDamage
 
 MOST_JOINED = 64
 """Lines of an object in braces."""

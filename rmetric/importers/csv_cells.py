@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from rmetric.importers.base import FieldMap
 from rmetric.importers.names import names_counter
 from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
-from rmetric.log_reader import MAX_LINE_BYTES
+from rmetric.log_lines import MAX_LINE_BYTES
 from rmetric.measurements import in_convention
 
 DECIMAL_COMMA = re.compile(r"\s*[-+]?\d+,\d+(?:[eE][-+]?\d+)?\s*")

@@ -7,11 +7,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.csv_cells import Counters, LastDecimals, reader_of, with_lists
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import CUT_OFF, NumberedEvent, OnDamage, decoded, numbered_lines
+from rmetric.log_lines import CUT_OFF, OnDamage, decoded, numbered_lines
 
 DELIMITERS = (",", ";", "\t", "|")
 RULE = "|:- "

@@ -6,13 +6,14 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.names import meanings
 from rmetric.importers.rows import as_number, names_in_words
 from rmetric.importers.series import Point, imported_series
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 
 
 @register_importer("dvclive")

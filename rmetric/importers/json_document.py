@@ -11,13 +11,14 @@ from typing import Any
 
 import orjson
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_importer
 from rmetric.importers.names import LINE_NUMBER, measures_loss, names_epoch, names_step
 from rmetric.importers.rows import Row, as_number, names_in_words
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 
 MAX_BYTES = 1 << 26
 _NUMBERED = re.compile(r"\D*(\d{1,18})")

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers.base import UNMAPPED, flattened, register_importer
 from rmetric.importers.names import TOTAL, measures_loss, names_counter
 from rmetric.importers.rows import Row, no_column
 from rmetric.importers.steps import with_total
 from rmetric.importers.tables import imported
-from rmetric.log_reader import PLAIN_TEXT, WHOLE_LOG, NumberedEvent, OnDamage, read_batches, read_events
+from rmetric.log_lines import PLAIN_TEXT, WHOLE_LOG, OnDamage, read_batches, read_events
 
 
 @register_importer("rmetric")

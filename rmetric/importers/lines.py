@@ -16,7 +16,7 @@ from rmetric.importers.jsonl import jsonl_rows
 from rmetric.importers.rows import Row
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.survey import Survey
-from rmetric.log_reader import passed_over
+from rmetric.log_lines import passed_over
 
 
 @dataclass(frozen=True)

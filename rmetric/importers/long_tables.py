@@ -14,7 +14,7 @@ from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.names import meanings, means_loss, names_step
 from rmetric.importers.rows import Row, Rows, as_number
 from rmetric.importers.run_column import OF_HEADER
-from rmetric.log_reader import OnDamage, passed_over
+from rmetric.log_lines import OnDamage, passed_over
 
 MOST_SORTED = 500_000
 """Rows that are put into the order of their steps: most such tables hold one metric after the other."""

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
 from rmetric.importers.json_document import Point, document_in, joined
 from rmetric.importers.rows import Row, as_number
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 
 
 @register_importer("megatron_reference")

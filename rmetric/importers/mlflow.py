@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.names import meanings
 from rmetric.importers.run_marks import LONGEST_NAME
 from rmetric.importers.series import Point, imported_series
 from rmetric.importers.tables import run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage, numbered_lines
+from rmetric.log_lines import OnDamage, numbered_lines
 
 SQLITE = b"SQLite format 3\0"
 _BUSY_S = 1.0

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers.columns import Columns
 from rmetric.importers.rows import Row, epoch_of
 from rmetric.importers.run_marks import note
-from rmetric.log_reader import NumberedEvent
 
 KNOWN, LASTING = 20, 20
 """Rows with a loss before, and rows in a row without one, from which on an empty loss is taken for NaN."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.importers.base import HEAD_BYTES
 from rmetric.importers.json_document import document_in
-from rmetric.log_reader import OnDamage, numbered_lines
+from rmetric.log_lines import OnDamage, numbered_lines
 
 _CELLS = re.compile(rb'\s*\{\s*"(?:cells|metadata|nbformat)"\s*:')
 _ROW, _CELL = re.compile(r"<tr\b.*?</tr>", re.DOTALL), re.compile(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", re.DOTALL)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rmetric.log_reader import NumberedEvent
+from rmetric.batches import NumberedEvent
 from rmetric.records import Event
 
 MOST_WAITING = 64

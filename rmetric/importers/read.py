@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from rmetric.batches import NumberedEvent
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
@@ -16,18 +17,8 @@ from rmetric.importers.files import AUTO, format_of
 from rmetric.importers.rows import Rows
 from rmetric.importers.run_marks import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
-from rmetric.log_reader import (
-    CHUNK_RECORDS,
-    WHOLE,
-    WHOLE_LOG,
-    Chunk,
-    NumberedEvent,
-    OnDamage,
-    assemble,
-    chunks,
-    passed_over,
-    strict,
-)
+from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over, strict
+from rmetric.log_reader import CHUNK_RECORDS, WHOLE, Chunk, assemble, chunks
 from rmetric.records import Run
 
 MOST_DAMAGE = 5

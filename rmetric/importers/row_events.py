@@ -6,13 +6,13 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers.columns import Columns
 from rmetric.importers.nan_losses import LASTING, EmptyLosses, ZeroLosses
 from rmetric.importers.rows import Row, as_measured, is_finite
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.run_marks import note, run_begins
 from rmetric.importers.steps import RowSteps
-from rmetric.log_reader import NumberedEvent
 from rmetric.measurements import in_convention
 from rmetric.records import Event
 

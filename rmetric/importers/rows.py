@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rmetric.importers.names import names_epoch
-from rmetric.log_reader import OnDamage
+from rmetric.log_lines import OnDamage
 
 NO_COLUMN = "there is no column"
 """Begin of the message on a column that is mapped and not there."""

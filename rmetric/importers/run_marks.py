@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, count
 from pathlib import Path
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
-from rmetric.log_reader import NumberedEvent
 from rmetric.records import Event
 
 RUN = "IMPORTED_RUN"

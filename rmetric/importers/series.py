@@ -15,12 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap
 from rmetric.importers.names import meanings
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 
 _TABLES = """
 CREATE TABLE points (name, line, place, time, step, value, part DEFAULT 0);

@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.column_choice import chosen
@@ -23,7 +24,7 @@ from rmetric.importers.run_column import RunColumn
 from rmetric.importers.run_marks import note, run_begins
 from rmetric.importers.steps import MOST_JUDGED, check_order
 from rmetric.importers.survey import Survey
-from rmetric.log_reader import WHOLE_LOG, NumberedEvent, OnDamage, passed_over
+from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over
 
 JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""

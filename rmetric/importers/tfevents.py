@@ -9,12 +9,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
 from rmetric.importers.names import TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS
 from rmetric.importers.series import Point, imported_series
 from rmetric.importers.tables import run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage, passed_over
+from rmetric.log_lines import OnDamage, passed_over
 
 PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
 """Of event files in a folder and in those at most three levels below."""

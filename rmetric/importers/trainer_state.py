@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.files import is_utf_16
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_reader import NOT_UTF_8, NumberedEvent, OnDamage
+from rmetric.log_lines import NOT_UTF_8, OnDamage
 
 BLOCK_CHARACTERS = 1 << 16
 MAX_ENTRY_CHARACTERS = 1 << 20

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.json_document import json_value
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported, run_after_run
-from rmetric.log_reader import NumberedEvent, OnDamage
+from rmetric.log_lines import OnDamage
 
 MAGIC = b":W&B"
 _HEADER_BYTES, _BLOCK = 7, 1 << 15

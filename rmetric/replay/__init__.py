@@ -9,7 +9,7 @@ plot). :mod:`~rmetric.replay.replayer` is the flow, :mod:`~rmetric.replay.settin
 write what was found.
 """
 
-from rmetric.log_reader import plain_text
+from rmetric.log_lines import plain_text
 from rmetric.replay.one_log import replay_log
 from rmetric.replay.replayer import Columns, Replayer
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, runs_named_in
-from rmetric.log_reader import plain_text
+from rmetric.log_lines import plain_text
 from rmetric.replay import PlotCurves, Replay
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
 

@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from rmetric.batches import Batch, NumberedEvent
-from rmetric.log_reader import OnDamage, plain_text
+from rmetric.log_lines import OnDamage, plain_text
 from rmetric.records import (
     MAX_STEP,
     START,

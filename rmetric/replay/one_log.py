@@ -8,7 +8,7 @@ from pathlib import Path
 from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.files import format_of
 from rmetric.importers.read import guarded, readable
-from rmetric.log_reader import OnDamage, plain_text, strict
+from rmetric.log_lines import OnDamage, plain_text, strict
 from rmetric.replay.replayer import CHUNK_RECORDS, Columns, Replayer
 from rmetric.replay.result import Replay
 from rmetric.replay.settings import ReplaySettings

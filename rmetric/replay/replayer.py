@@ -15,10 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.batches import NumberedEvent
 from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
 from rmetric.evaluation.ground_truth import truth_of
-from rmetric.log_reader import Chunk, NumberedEvent, OnDamage, chunks
+from rmetric.log_lines import OnDamage
+from rmetric.log_reader import Chunk, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Evaluations, Event, Observations

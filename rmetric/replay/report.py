@@ -19,7 +19,7 @@ from tqdm import tqdm
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
 from rmetric.importers.rows import NO_COLUMN
-from rmetric.log_reader import place
+from rmetric.log_lines import place
 from rmetric.replay import Columns, Replay, plain_text, replay_log
 
 SHOWN_WARNINGS = 5

@@ -10,12 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS, LoneLines, runs_of
 from rmetric.importers.files import format_of
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.run_marks import NOTE, RUN
-from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
+from rmetric.log_lines import passed_over
+from rmetric.log_reader import assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 
 PORTION_BYTES = 1 << 24

@@ -24,7 +24,8 @@ from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import Written, write_stored
 from rmetric.errors import UserError
 from rmetric.evaluation.studies import in_parallel
-from rmetric.log_reader import Chunk, assemble, chunks, read_events
+from rmetric.log_lines import read_events
+from rmetric.log_reader import Chunk, assemble, chunks
 from rmetric.log_writer import to_log_precision
 from rmetric.records import Run
 

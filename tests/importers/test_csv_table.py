@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers import read_csv, runs_of
 from rmetric.importers.csv_table import csv_rows
-from rmetric.log_reader import MAX_LINE_BYTES, WHOLE_LOG, NumberedEvent
+from rmetric.log_lines import MAX_LINE_BYTES, WHOLE_LOG
 
 Damage = list[tuple[int, str]]
 

@@ -11,7 +11,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import read_event_log, read_jsonl, read_run
-from rmetric.log_reader import WHOLE_LOG
+from rmetric.log_lines import WHOLE_LOG
 from rmetric.records import Run
 
 Damage = list[tuple[int, str]]

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers import read_trainer_state
 from rmetric.importers.trainer_state import BLOCK_CHARACTERS, MAX_ENTRY_CHARACTERS
-from rmetric.log_reader import NumberedEvent
 
 Damage = list[tuple[int, str]]
 

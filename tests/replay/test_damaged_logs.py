@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 import rmetric.compiled
 from replay_and_analyze_logs import main
+from rmetric.batches import NumberedEvent
 from rmetric.compiled import PAYS_FROM
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS
-from rmetric.log_reader import MAX_LINE_BYTES, NumberedEvent
+from rmetric.log_lines import MAX_LINE_BYTES
 from rmetric.log_writer import encode_event
 from rmetric.records import Event
 from rmetric.replay import Replay, Replayer, replay_log

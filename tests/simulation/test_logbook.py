@@ -20,7 +20,8 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.detectors import first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, SEVERITIES
-from rmetric.log_reader import chunks, read_run, strict
+from rmetric.log_lines import strict
+from rmetric.log_reader import chunks, read_run
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run

@@ -21,7 +21,8 @@ from rmetric.errors import UserError, did_you_mean
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import DIVERGED, NAN_LOSS, Truth
 from rmetric.evaluation.protocols import WARNING, Timeline, group_key
-from rmetric.log_reader import assemble, chunks, strict
+from rmetric.log_lines import strict
+from rmetric.log_reader import assemble, chunks
 from rmetric.metric import RValue
 from rmetric.records import Run
 from rmetric.reporting import style
