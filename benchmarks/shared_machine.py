@@ -30,7 +30,7 @@ from torch import nn
 from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import ROBUST, make_detector
 from rmetric.episodes import episodes
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Observations
 
@@ -84,7 +84,7 @@ def trained(seed: int, steps: int, log: Path) -> tuple[Observations, NDArray[np.
             monitor.step(loss)
             ends_s.append(time.perf_counter())
             optimizer.step()
-    return read_run(log).observations, np.diff(ends_s, prepend=np.nan)
+    return read_log(log).observations, np.diff(ends_s, prepend=np.nan)
 
 
 def alarms(observations: Observations) -> int:

@@ -192,7 +192,7 @@ def observations_of(chunk: Chunk) -> Observations:
     return Observations(chunk.step, columns, evaluated)
 
 
-def read_run(path: str | Path, on_damage: OnDamage | None = None) -> Run:
+def read_log(path: str | Path, on_damage: OnDamage | None = None) -> Run:
     """Read a whole log of the project's (or the authors') format into memory.
 
     Damage is reported to ``on_damage(line, message)``; without it, :func:`strict` judges.

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.detectors.drift import with_drift
 from rmetric.evaluation.scoring import SCORING_VERSION
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.measurements import OBSERVABLE
 from rmetric.records import Observations
@@ -78,7 +78,7 @@ def real_study() -> Entry:
     fork = replace(twin, fault="GRADIENT_EXPLOSION", severity="low", onset=15, number=1)
     with tempfile.TemporaryDirectory() as folder:
         names = [finished.name for finished in train_group(plan, [twin, fork], Path(folder))]
-        runs = [read_run(Path(folder) / f"{name}.jsonl") for name in names]
+        runs = [read_log(Path(folder) / f"{name}.jsonl") for name in names]
     output: dict[str, Any] = {
         "plan": plan_checksum(RealStudyPlan().specs()),
         "transfer": plan_checksum(RealStudyPlan.transfer().specs()),
@@ -92,7 +92,7 @@ def real_study() -> Entry:
 def scores_of(name: str) -> Entry:
     """Scores of a detector on a simulated run, a real run, and noise in all measurements with gaps and spikes."""
     detector = make_detector(name)
-    records = {key: with_drift(read_run(path).observations) for key, path in LOGS.items()} | {"noise": noise()}
+    records = {key: with_drift(read_log(path).observations) for key, path in LOGS.items()} | {"noise": noise()}
     version = [detector.version, SCORING_VERSION, SCHEMA_VERSION, content_checksums(detector.fitted_files)]
     return {
         "version": version,

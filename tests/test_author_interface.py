@@ -9,7 +9,7 @@ import pytest
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import load_study
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.simulation import RunSpec, run_batch
 from tests.author_interface import replay, tables
 
@@ -50,7 +50,7 @@ def test_every_log_is_replayed_by_their_script(folder: Path | None, their_cadenc
     logs = sorted((folder or their_cadence).glob("*.jsonl"))[::4]
     for log in logs:
         found = replay.main(log, tmp_path / "picture.png")
-        run = read_run(log)
+        run = read_log(log)
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
         assert found["experiment"] == run.config["experiment_id"]
         assert found["first_alert"] == run.alerts.get("r_metric")

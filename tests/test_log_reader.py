@@ -17,7 +17,7 @@ from rmetric.batches import Batch, NumberedEvent
 from rmetric.errors import UserError
 from rmetric.line_pattern import LinePattern  # imports Numba: from then on patterns are used
 from rmetric.log_lines import BLOCK_BYTES, MAX_LINE_BYTES, OnDamage, numbered_lines, read_batches, read_events
-from rmetric.log_reader import assemble, chunks, read_run
+from rmetric.log_reader import assemble, chunks, read_log
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Observations, held
@@ -36,7 +36,7 @@ def _write(tmp_path: Path, *lines: bytes) -> Path:
 
 def _read(tmp_path: Path, *lines: bytes) -> tuple[Observations, list[tuple[int, str]]]:
     damage: list[tuple[int, str]] = []
-    run = read_run(_write(tmp_path, *lines), lambda line, message: damage.append((line, message)))
+    run = read_log(_write(tmp_path, *lines), lambda line, message: damage.append((line, message)))
     return run.observations, damage
 
 
@@ -49,7 +49,7 @@ def test_what_the_mechanism_monitors_measured_is_read_back(tmp_path: Path) -> No
     measured = {"qk_entropy": 0.5, "non_finite": ["query_norm"], "unheard_of": 1.0}
     records = [{"step": 1, "training_loss": 2.0}, {"step": 2, "training_loss": 2.0, "mechanism": measured}]
     log.write_bytes(b"".join(encode_event({"event": "METRICS", **record}) for record in records))
-    observations = read_run(log).observations
+    observations = read_log(log).observations
     assert bits(observations["qk_entropy"]) == bits([NAN, 0.5])
     assert bits(observations["query_norm"]) == bits([NAN, INF])
     assert not observations.has("key_norm")
@@ -60,7 +60,7 @@ def test_damage_in_what_the_mechanism_monitors_measured_is_reported(tmp_path: Pa
     log, damage = tmp_path / "run.jsonl", []
     records = [{"step": 1, "mechanism": 3}, {"step": 2, "mechanism": {"key_norm": "long"}}]
     log.write_bytes(b"".join(encode_event({"event": "METRICS", **record}) for record in records))
-    run = read_run(log, lambda line, message: damage.append((line, message)))
+    run = read_log(log, lambda line, message: damage.append((line, message)))
     assert len(run.observations) == 2
     assert damage == [
         (1, "mechanism is '3', not an object; taken as not measured"),
@@ -73,7 +73,7 @@ def test_what_is_written_is_read_back(tmp_path_factory: pytest.TempPathFactory, 
     floats = {name: to_log_precision(column) for name, column in observations.columns.items()}
     lines = encode_metrics(observations.step, floats, {"alerts": [{"loss_spike": 3}] * len(observations)})
     path = _write(tmp_path_factory.mktemp("round-trip"), START, lines, END)
-    run = read_run(path)
+    run = read_log(path)
     assert run.observations.step.tolist() == observations.step.tolist()
     for name in MEASUREMENTS:
         # λ is the latest known where a record leaves it out.
@@ -112,7 +112,7 @@ def test_a_number_beyond_double_precision_is_not_finite(tmp_path: Path, number: 
 def test_what_is_no_strict_json_is_read_as_what_strict_json_can_hold(tmp_path: Path) -> None:
     config = b'{"whole": 1%b, "negative": -%d, "kept": %d, "half": "a\\ud83d", "pair": "\\ud83d\\ude00", "no": NaN}'
     config %= b"0" * 400, 2**70, 2**64 - 1
-    run = read_run(_write(tmp_path, b'{"event": "EXPERIMENT_START", "config": ' + config + b"}\n", END))
+    run = read_log(_write(tmp_path, b'{"event": "EXPERIMENT_START", "config": ' + config + b"}\n", END))
     assert math.isnan(run.config.pop("no"))
     assert run.config == {"whole": INF, "negative": -(2.0**70), "kept": 2**64 - 1, "half": "a?", "pair": "\U0001f600"}
 
@@ -167,13 +167,13 @@ def test_a_line_of_bars_beyond_all_bounds_comes_in_pieces(tmp_path: Path) -> Non
 
 def test_damage_without_a_listener_is_the_users_error_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run\.jsonl, line 2: not JSON but text; skipped"):
-        read_run(_write(tmp_path, START, b"garbage\n", END))
+        read_log(_write(tmp_path, START, b"garbage\n", END))
 
 
 def test_a_cut_off_log_is_incomplete(tmp_path: Path) -> None:
     path = _write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', b'{"event": "METR')
     damage: list[tuple[int, str]] = []
-    run = read_run(path, lambda line, message: damage.append((line, message)))
+    run = read_log(path, lambda line, message: damage.append((line, message)))
     assert damage == [(3, "cut off; skipped")]
     assert run.terminal is None
     assert run.last_step == 10
@@ -182,7 +182,7 @@ def test_a_cut_off_log_is_incomplete(tmp_path: Path) -> None:
 
 
 def test_an_empty_log_is_incomplete(tmp_path: Path) -> None:
-    run = read_run(_write(tmp_path))
+    run = read_log(_write(tmp_path))
     assert (run.terminal, run.last_step, len(run.observations), run.fault, run.severity) == (None, 0, 0, "NONE", "-")
 
 
@@ -202,7 +202,7 @@ def test_a_character_that_stands_for_bad_bytes_is_none_itself(tmp_path: Path) ->
 
 def test_the_run_knows_its_fault_and_its_end(tmp_path: Path) -> None:
     injected = b'{"event": "FAULT_INJECTED", "step": 15, "details": ""}\n'
-    run = read_run(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', injected, END))
+    run = read_log(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', injected, END))
     assert (run.onset, run.last_step, run.name) == (15, 30, "run")
     assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 30}
     assert run.first("ALERT") is None
@@ -306,7 +306,7 @@ def test_lines_that_are_alike_are_read_by_their_pattern(tmp_path: Path) -> None:
         patch("rmetric.log_lines.BLOCK_BYTES", 1500),
         patch.object(LinePattern, "batch", autospec=True, side_effect=LinePattern.batch) as read,
     ):
-        run = read_run(_write(tmp_path, START, *lines, END))
+        run = read_log(_write(tmp_path, START, *lines, END))
     assert read.call_count > 30
     assert run.observations.step.tolist() == list(range(1, 500))
     assert set(run.observations["training_loss"].tolist()) == {2.5}
@@ -315,7 +315,7 @@ def test_lines_that_are_alike_are_read_by_their_pattern(tmp_path: Path) -> None:
 
 def test_the_authors_logs_are_read_without_damage(authors_logs: list[Path]) -> None:
     for path in authors_logs:
-        run = read_run(path)
+        run = read_log(path)
         text = [json.loads(line) for line in path.read_text().splitlines()]
         records = [event for event in text if event["event"] == "METRICS"]
         assert run.observations.step.tolist() == [record["step"] for record in records]
@@ -328,7 +328,7 @@ def test_the_real_logs_are_strict_json_and_read_without_damage(real_logs: list[P
     assert real_logs
     for path in real_logs:
         events = lines_of(path.read_bytes())
-        run = read_run(path)
+        run = read_log(path)
         assert len(run.observations) == sum(event["event"] == "METRICS" for event in events)
         assert run.observations.has("sigma_sq")
         for record, row in zip(
@@ -347,7 +347,7 @@ def test_a_run_is_assembled_from_its_chunks(
     floats["r_metric"] = to_log_precision(np.linspace(0.0, 1.0, len(observations)))
     lines = encode_metrics(observations.step, floats, {"alerts": [{"a": n} for n in range(len(observations))]})
     path = _write(tmp_path_factory.mktemp("assembled"), START, lines, END)
-    whole, run = read_run(path), assemble("run", chunks(read_events(path, _undamaged), _undamaged, size=size))
+    whole, run = read_log(path), assemble("run", chunks(read_events(path, _undamaged), _undamaged, size=size))
     assert bits(run.verdicts.get("r_metric", [])) == bits(floats["r_metric"])
     assert run.observations.evaluated.tolist() == whole.observations.evaluated.tolist()  # type: ignore[union-attr]
     for name in MEASUREMENTS:
@@ -357,5 +357,5 @@ def test_a_run_is_assembled_from_its_chunks(
 
 def test_a_run_that_was_appended_to_the_log_of_another_does_not_take_its_place(tmp_path: Path) -> None:
     second = b'{"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": "NONE"}}}\n'
-    run = read_run(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', END, second))
+    run = read_log(_write(tmp_path, START, b'{"event": "METRICS", "step": 10}\n', END, second))
     assert run.fault == "LR_SPIKE"

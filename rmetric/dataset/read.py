@@ -1,4 +1,4 @@
-"""Read the runs of a data set, the same as :func:`rmetric.log_reader.read_run` gives for the logs it was made from."""
+"""Read the runs of a data set, the same as :func:`rmetric.log_reader.read_log` gives for the logs it was made from."""
 
 from __future__ import annotations
 

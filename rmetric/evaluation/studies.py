@@ -19,7 +19,7 @@ from rmetric.engines import parallel_map
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.files import checksum
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Observations, Run
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def _batch(work: Callable[[T], R], items: Sequence[T]) -> list[R]:
 
 def _read(path: Path) -> tuple[Run, str, list[str]]:
     problems: list[str] = []
-    run = read_run(path, lambda line, message: problems.append(f"line {line}: {message}"))
+    run = read_log(path, lambda line, message: problems.append(f"line {line}: {message}"))
     run.observations = with_drift(run.observations)
     return run, checksum(path), problems
 

@@ -21,7 +21,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import by_run
 from rmetric.evaluation.studies import Study
 from rmetric.faults import NO_FAULT
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import alerts_so_far
 from rmetric.measurements import MEASUREMENTS
 from rmetric.metric import RValue
@@ -78,7 +78,7 @@ class CaseResults:
     @classmethod
     def of(cls, study: CaseStudy, *, plugins: Sequence[str | Path] = ()) -> CaseResults:
         """Read the logs and score them; ``plugins`` are the files that register some of the detectors."""
-        runs = [read_run(path) for path in study.logs]
+        runs = [read_log(path) for path in study.logs]
         for run in runs:
             run.observations = with_drift(run.observations)
         folder = study.logs[0].parent if study.logs else Path()

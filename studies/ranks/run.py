@@ -17,7 +17,7 @@ import pandas as pd
 from tqdm import tqdm
 
 from rmetric.cli import Parser, script, whole_number
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Event, Run
 from studies.ranks.processes import run_processes
 from studies.ranks.training import Slowing, train
@@ -65,7 +65,7 @@ def _watched(folder: Path, steps: int, slowing: Slowing, seed: int) -> dict[str,
     codes = run_processes(train, WORKERS, folder, (log, steps, slowing, seed))
     if any(codes):
         raise RuntimeError(f"a process of {slowing} ended with {codes}")
-    return judged(read_run(log), slowing)
+    return judged(read_log(log), slowing)
 
 
 def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:

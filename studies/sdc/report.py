@@ -13,7 +13,7 @@ import pandas as pd
 
 from rmetric.evaluation.scores import Score
 from rmetric.files import write_atomically
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.reporting.style import write_figures
 from rmetric.reporting.table import Table
 from rmetric.reporting.table import write as write_table
@@ -126,7 +126,7 @@ def healthy_alarms(result: CampaignResult) -> tuple[dict[str, int], dict[str, in
     from studies.sdc.gradients import NORM_FACTOR  # imports torch
     from studies.sdc.twin import TWIN_LOG
 
-    judged = judged_steps_of(read_run(result.out / TWIN_LOG).observations)
+    judged = judged_steps_of(read_log(result.out / TWIN_LOG).observations)
     scores = np.array(list(result.twin.disagreement.values()))
     alarms = {name: above for name, (above, _) in judged.items()}
     steps = {name: known for name, (_, known) in judged.items()}

@@ -14,7 +14,7 @@ import torch
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import NAN_LOSS
 from rmetric.live.run import LanguageModelRun
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import terminal_event
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
@@ -112,7 +112,7 @@ class CampaignWorker:
         cls, settings: Settings, twin: Twin, products: Sequence[Product], out: Path, policy: PolicyFactory | None
     ) -> CampaignWorker:
         """Reads the twin's log, which must be in ``out``."""
-        records = read_run(out / TWIN_LOG).observations
+        records = read_log(out / TWIN_LOG).observations
         return cls(settings, shared_run(settings), twin, records, alarms_of(records), products, out, policy)
 
     def inject(self, number: int, injection: Injection) -> InjectionResult:
@@ -159,7 +159,7 @@ class CampaignWorker:
             repairs = monitor.repairs
         kind = "failed" if truth.non_finite_step else "recovered"
         append_events(log, terminal_event(kind, truth.non_finite_step, NAN_LOSS, end))
-        return read_run(log), truth, repairs
+        return read_log(log), truth, repairs
 
     def _end(self, injection: Injection) -> int:
         return injection.step + self.settings.window - 1

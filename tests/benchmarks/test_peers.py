@@ -22,7 +22,7 @@ import pytest
 
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Observations, Run
 from studies.findings.judging import answers_of
 from studies.findings.truth import of_set
@@ -116,7 +116,7 @@ def test_a_trainer_s_log_has_what_was_measured_and_nothing_else(peers: ModuleTyp
 
 def test_the_beginning_of_a_log_does_not_know_its_end(peers: ModuleType, real_logs: list[Path]) -> None:
     """And no line knows the fault: a faulty run begins with the very bytes of its fault-free twin."""
-    twin, faulty = (read_run(path) for path in real_logs[:2])
+    twin, faulty = (read_log(path) for path in real_logs[:2])
     of_twin, of_faulty = (peers.peer_logs.trainer_log(run.observations) for run in (twin, faulty))
     onset = truth_of(faulty).onset
     assert onset is not None
@@ -305,7 +305,7 @@ def test_the_adapter_says_what_the_command_says(
 ) -> None:
     tasks = []
     for index in (0, 1, 5, 9, 12):
-        lines = peers.peer_logs.trainer_log(read_run(real_logs[index]).observations)
+        lines = peers.peer_logs.trainer_log(read_log(real_logs[index]).observations)
         (tmp_path / f"{index}.jsonl").write_text("".join(lines), encoding="utf-8")
         tasks.append({"log": str(tmp_path / f"{index}.jsonl"), "cuts": [len(lines)], "poll": 100})
     answers = peers.peer_processes.answers(peers.TOOLS[tool], PYTHON, tasks, jobs=1, timeout_s=60.0, done=lambda: None)
@@ -320,7 +320,7 @@ def test_the_adapter_says_what_the_command_says(
 def test_live_alerts_do_not_depend_on_what_comes_later(
     peers: ModuleType, tool: str, real_logs: list[Path], tmp_path: Path
 ) -> None:
-    lines = peers.peer_logs.trainer_log(read_run(real_logs[1]).observations)
+    lines = peers.peer_logs.trainer_log(read_log(real_logs[1]).observations)
     tasks = []
     for records in (185, 260):
         (tmp_path / f"{records}.jsonl").write_text("".join(lines[:records]), encoding="utf-8")

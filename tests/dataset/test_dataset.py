@@ -24,7 +24,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import load_extra_sets, load_study
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
 from rmetric.signals import event_worker
@@ -71,7 +71,7 @@ def assert_gives_back(folder: Path, runs: list[Run]) -> None:
     paths = sorted(folder.glob("*.jsonl"))
     assert [run.name for run in runs] == [path.stem for path in paths]
     for run, path in zip(runs, paths, strict=True):
-        assert_same(run, read_run(path))
+        assert_same(run, read_log(path))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_published_records_name_the_worker_whose_event_was_reported() -> None:
 
 
 def test_runs_in_memory_come_back_at_the_precision_of_a_log(study: Path, tmp_path: Path) -> None:
-    runs = [read_run(path) for path in sorted(study.glob("*.jsonl"))]
+    runs = [read_log(path) for path in sorted(study.glob("*.jsonl"))]
     runs[0].observations.columns["grad_norm"][3] = 0.123456789
     written = write_runs(runs, tmp_path / "strangers.parquet", [{"reason": run.name} for run in runs])
     runs[0].observations.columns["grad_norm"][3] = 0.1234568
@@ -229,7 +229,7 @@ def test_what_names_a_data_set(source: str, place: str | None) -> None:
 def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
     out = tmp_path / "unpacked"
     assert unpack.main([str(data_set), "--out", str(out)]) == 0
-    assert_gives_back(study, [read_run(path) for path in sorted(out.glob("*.jsonl"))])
+    assert_gives_back(study, [read_log(path) for path in sorted(out.glob("*.jsonl"))])
     scores: dict[str, list[np.ndarray]] = {}
     for folder in (study, out):
         found = scores.setdefault(folder.name, [])

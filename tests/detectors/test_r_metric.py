@@ -10,7 +10,7 @@ from hypothesis import given
 
 from rmetric.detectors import DeltaLOnly, RMetricDetector, first_alert
 from rmetric.detectors.drift import Drift, with_drift
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.metric import RMetric
 from rmetric.records import Observations
@@ -103,7 +103,7 @@ def test_negative_weights_are_refused() -> None:
 def test_it_scores_real_logs_within_its_bounds(real_logs: list[Path]) -> None:
     assert real_logs
     for path in real_logs:
-        observations = read_run(path).observations
+        observations = read_log(path).observations
         assert set(observations.columns) <= set(MEASUREMENTS)
         scores = RMetricDetector().score_run(observations)
         assert ((scores >= 0.0) & (scores <= 1.25)).all()

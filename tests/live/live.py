@@ -10,7 +10,7 @@ import torch
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Run
 
@@ -37,4 +37,4 @@ def train(run: LanguageModelRun, steps: int) -> list[float]:
 
 def read(log: Path) -> Run:
     """A log without any damage."""
-    return read_run(log)
+    return read_log(log)

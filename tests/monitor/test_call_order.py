@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.diagnosis import diagnose
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.replay import replay_log
@@ -226,7 +226,7 @@ def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run
     training = Training(detectors=[], log=tmp_path / "run.jsonl")
     another_optimizer_half_way(training)
     training.monitor.close()
-    rates = read_run(tmp_path / "run.jsonl").observations["learning_rate"]
+    rates = read_log(tmp_path / "run.jsonl").observations["learning_rate"]
     assert np.isnan(rates[-10:]).all() and not np.isnan(rates[:60]).any()
     replay = replay_log(tmp_path / "run.jsonl")
     assert replay.own is not None and replay.own.in_order

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.errors import UserError
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_source
 from rmetric.monitor.dispersion.collectives import patience_s
 from rmetric.monitor.dispersion.mean_loss import LossExchange
@@ -290,7 +290,7 @@ def test_the_survivors_log_ends_with_the_worker_lost(killed: list[Ended], killed
     assert [record["lambda"] for record in before] == [0.0] * len(before)
     assert last["lambda"] > 0.0
     assert last["active_workers"] == [0]
-    assert read_run(killed_folder / "survivor.jsonl").terminal == events[-1]
+    assert read_log(killed_folder / "survivor.jsonl").terminal == events[-1]
 
 
 def test_two_lines_without_a_context_are_enough_for_the_worker_lost(tmp_path: Path) -> None:

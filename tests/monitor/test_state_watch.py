@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rmetric.diagnosis import diagnose
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.records import Observations
@@ -89,7 +89,7 @@ def test_diagnosis_and_replay_of_the_log_say_the_same(tmp_path: Path) -> None:
     replay = replay_log(log)
     assert [str(found) in state["message"] for found in replay.states] == [True]
     assert "healthy runs are seldom in: no alert in 240 records; OVERFITS since step 60" in overview_text([replay])
-    (finding,) = diagnose(read_run(log)).findings
+    (finding,) = diagnose(read_log(log)).findings
     assert (finding.name, finding.sure) == ("OVERFITS", pytest.approx(state["sure"], rel=1e-6))
 
 

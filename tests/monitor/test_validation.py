@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rmetric.diagnosis import diagnose
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks.base import points
@@ -51,7 +51,7 @@ def test_evaluations_stand_at_their_own_step_the_last_one_too(tmp_path: Path, op
         monitor.state_dict()
     kinds = [("METRICS", step) for step in (1, 2, 3)] + [("VALIDATION", 3)] + [("METRICS", step) for step in (4, 5)]
     assert lines(log) == [("VALIDATION", 0), *kinds, ("VALIDATION", 5)]
-    run = read_run(log)
+    run = read_log(log)
     steps, losses = run.evaluations()
     assert steps.tolist() == [0, 3, 5] and losses.tolist() == [5.0, 4.0, 3.0]
     # What detectors see is the past alone: the record after an evaluation is the first that has it.
@@ -81,7 +81,7 @@ def test_a_log_without_such_events_is_drawn_where_its_records_have_a_new_loss(tm
     log.write_text("".join(kept))
     curve = replay_log(log, trace=True).trace.series["validation_loss"]
     assert curve.steps.tolist() == [2, 3, 5] and curve.values.tolist() == [5.0, 4.0, 3.0]
-    assert read_run(log).evaluations()[0].tolist() == [2, 3, 5]
+    assert read_log(log).evaluations()[0].tolist() == [2, 3, 5]
 
 
 @pytest.mark.parametrize("checkpoint_first", [False, True])
@@ -184,4 +184,4 @@ def test_an_evaluation_between_two_records_has_one_line_after_a_resume(tmp_path:
     train(monitor, model, optimizer, 13, 15)
     monitor.close()
     assert [step for kind, step in lines(log) if kind == "VALIDATION"] == [11]
-    assert read_run(log).observations["validation_loss"].tolist()[-1] == 0.5
+    assert read_log(log).observations["validation_loss"].tolist()[-1] == 0.5

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import DEFAULT_DETECTORS
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay import ReplaySettings, replay_log
@@ -23,7 +23,7 @@ from tests.replay.logs import AUTHORS, REAL, needs_authors_logs, needs_real_runs
 def test_a_replay_gives_exactly_the_r_and_the_alerts_that_the_run_wrote(tmp_path: Path, seed: int) -> None:
     path = written_run(tmp_path / "run.jsonl", seed=seed)
     replay, columns = replayed(path)
-    run = read_run(path)
+    run = read_log(path)
     assert to_log_precision(columns["r_metric"]).tolist() == run.verdicts["r_metric"].tolist()
     consulted = {name: step for name, step in replay.alerts.items() if name not in DEFAULT_DETECTORS}
     assert consulted == run.alerts and replay.alerts_agree

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.replay import replay_log
@@ -23,7 +23,7 @@ from tests.replay.logs import REAL, needs_real_runs, replayed
 
 def test_raw_signals_come_out_bit_for_bit(log: Path) -> None:
     _, columns = replayed(log)
-    run = read_run(log)
+    run = read_log(log)
     for name in ("delta_l", "lambda", "sigma_sq"):
         assert np.array_equal(columns[name], run.observations[name], equal_nan=True)
 

@@ -12,7 +12,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.risk.features import features_of
 from rmetric.risk.model import FAMILIES, RiskModel, cumulative, family_of
 from rmetric.risk.model_file import to_json
@@ -39,7 +39,7 @@ def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
     shipped: RiskModel, real_logs: list[Path]
 ) -> None:
     for log in real_logs:
-        said = shipped.assess_features(features_of(read_run(log).observations))
+        said = shipped.assess_features(features_of(read_log(log).observations))
         assert ((said.risk >= 0) & (said.risk <= 1)).all()
         assert (np.diff(said.risk, axis=1) >= 0).all()
         assert ((said.heals >= 0) & (said.heals <= 1)).all()
@@ -49,7 +49,7 @@ def test_probabilities_are_probabilities_and_a_longer_horizon_is_never_safer(
 
 
 def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path]) -> None:
-    observations = read_run(real_logs[1]).observations.rows(slice(0, 200))
+    observations = read_log(real_logs[1]).observations.rows(slice(0, 200))
     many, watching = shipped.assess_features(features_of(observations)), shipped.fresh()
     single = [watching.update(row) for row in observations]
     assert bits([[*row.risk.values()] for row in single]) == bits(many.risk)

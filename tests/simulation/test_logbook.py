@@ -21,7 +21,7 @@ from rmetric.detectors import first_alert, online_detectors
 from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.log_lines import strict
-from rmetric.log_reader import chunks, read_run
+from rmetric.log_reader import chunks, read_log
 from rmetric.log_writer import to_log_precision
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
@@ -80,7 +80,7 @@ def _make(specs: list[RunSpec], folder: Path) -> list[Made]:
     for row, (spec, outcome, log) in enumerate(zip(specs, outcomes, write_logs(traces, outcomes), strict=True)):
         path = folder / f"{log.name}.jsonl"
         path.write_bytes(log.content)
-        made.append(Made(spec, row, traces, outcome, log, lines_of(log.content), read_run(path)))
+        made.append(Made(spec, row, traces, outcome, log, lines_of(log.content), read_log(path)))
     return made
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event
 from studies.case_study.findings import CaseResults
 
@@ -58,7 +58,7 @@ class Study:
 def of_real_runs(logs: Sequence[Path], numbers: Sequence[int]) -> CaseResults:
     """Of the committed real runs: number 0 is the control, whose validation losses stand for the twin's."""
     chosen = [logs[number] for number in numbers]
-    runs = [read_run(log) for log in [logs[0], *chosen]]
+    runs = [read_log(log) for log in [logs[0], *chosen]]
     judged = list(range(0, 600, 20))
     held_out = {}
     for name, run in zip(["twin", *(log.stem for log in chosen)], runs, strict=True):

@@ -18,7 +18,7 @@ import pytest
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.replay import replay_log
 from run_case_study import main
 from tests.helpers import ended_by, ends_of_a_command, lines_of, strict_json
@@ -66,7 +66,7 @@ def test_every_run_has_a_whole_log_with_the_shared_prefix(made: tuple[Path, str]
 
 
 def test_outcomes_and_truth(made: tuple[Path, str]) -> None:
-    flip, spike, control = (read_run(log) for log in sorted(made[0].glob("*.jsonl")))
+    flip, spike, control = (read_log(log) for log in sorted(made[0].glob("*.jsonl")))
     assert flip.terminal is not None and flip.terminal["event"] == "EXPERIMENT_FAILURE"
     assert 21 <= flip.terminal["step"] <= 32
     assert spike.terminal is not None and spike.onset == 21
@@ -94,7 +94,7 @@ def test_the_summary_agrees_with_the_logs(made: tuple[Path, str]) -> None:
 
 def test_the_flipped_bit_is_seen_by_the_numbers_it_breaks(made: tuple[Path, str]) -> None:
     (log,) = made[0].glob("run_00_*.jsonl")
-    run = read_run(log)
+    run = read_log(log)
     assert run.alerts["numerics"] == run.onset  # a warning at once; whether in time is for physics to say
     scores = pd.read_csv(made[0] / "scores.csv")
     healthy = scores[(scores["run"].str.contains("run_02")) & (scores["detector"] == "numerics")]
@@ -103,7 +103,7 @@ def test_the_flipped_bit_is_seen_by_the_numbers_it_breaks(made: tuple[Path, str]
 
 def test_replay_works_on_the_logs_unchanged(made: tuple[Path, str]) -> None:
     for log in made[0].glob("*.jsonl"):
-        replay, run = replay_log(log), read_run(log)
+        replay, run = replay_log(log), read_log(log)
         assert (replay.records, replay.damaged) == (len(run.observations), 0)
         assert replay.outcome == truth_of(run).kind
 
@@ -258,4 +258,4 @@ def test_a_signal_leaves_valid_incomplete_logs(sent: signal.Signals, ended: tupl
     logs = [log for log in tmp_path.glob("run_*.jsonl") if log.stat().st_size]
     assert logs
     for log in logs:
-        assert read_run(log).terminal is None
+        assert read_log(log).terminal is None

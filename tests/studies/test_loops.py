@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from studies.loops.record import AGENTS, PROGRAMS, is_finished, main, names_in, record
 
 SHORT = ("freeze_tail", "gp_evidence", "kfold_logreg", "grid_ddqn", "reach_sac")
@@ -38,7 +38,7 @@ def test_a_program_runs_and_its_logs_hold_finite_losses(name: str, tmp_path: Pat
     logs = sorted(tmp_path.iterdir())
     assert tmp_path / f"{name}_seed0.jsonl" in logs
     assert all(is_finished(log) for log in logs)
-    runs = [read_run(log) for log in logs]
+    runs = [read_log(log) for log in logs]
     assert {run.config["model_type"] for run in runs} == {name}
     losses = np.concatenate([run.observations["training_loss"] for run in runs])
     assert len(losses) == (5 if name == "kfold_logreg" else 8)
@@ -49,7 +49,7 @@ def test_a_program_runs_and_its_logs_hold_finite_losses(name: str, tmp_path: Pat
 def test_each_log_of_an_agent_has_its_losses_and_rewards(name: str, tmp_path: Path) -> None:
     steps = 102  # the first episode of the pendulums that counts ends at 101
     record(AGENTS, name, 0, steps, tmp_path)
-    runs = [read_run(log) for log in tmp_path.iterdir()]
+    runs = [read_log(log) for log in tmp_path.iterdir()]
     assert len(runs) == (2 if name == "reach_sac" else 1)
     for run in runs:
         assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": steps}

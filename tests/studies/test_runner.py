@@ -19,7 +19,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.evaluation.studies import load_study
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.registry import load_plugin
 from rmetric.simulation import RunSpec, run_batch
 from studies.log_files import Entry, Finished
@@ -105,7 +105,7 @@ def test_the_manifest_accounts_for_every_log(tmp_path: Path) -> None:
     assert manifest["complete"] is True
     assert set(manifest["runs"]) == {path.stem for path in tmp_path.glob("*.jsonl")}
     name, entry = next(iter(manifest["runs"].items()))
-    run = read_run(tmp_path / f"{name}.jsonl")
+    run = read_log(tmp_path / f"{name}.jsonl")
     assert entry["records"] == len(run.observations)
     assert entry["bytes"] == (tmp_path / f"{name}.jsonl").stat().st_size
 
@@ -360,7 +360,7 @@ def test_a_plugin_s_fault_reaches_the_worker_processes(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "run_modern_experiments.py"), "--out", str(out), "--jobs", "2"]
     options = ["--plugin", str(plugin), "--faults", "TEST_NAP", "LR_SPIKE", "--steps", "300", "--repetitions", "12"]
     subprocess.run([*command, *options], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    run = read_run(next(out.glob("*test_nap_high_rep1.jsonl")))
+    run = read_log(next(out.glob("*test_nap_high_rep1.jsonl")))
     assert run.fault == "TEST_NAP"
     longest = run.observations["step_time_max_s"][run.observations.step >= run.onset]
     assert (longest > 1000).all()

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from rmetric.faults import make_fault  # noqa: E402
-from rmetric.log_reader import read_run  # noqa: E402
+from rmetric.log_reader import read_log  # noqa: E402
 from rmetric.measurements import MEASUREMENTS  # noqa: E402
 from rmetric.twins.group import Branch  # noqa: E402
 from rmetric.twins.recording import log_config  # noqa: E402
@@ -55,7 +55,7 @@ def test_a_bugged_run_is_its_twin_up_to_the_onset_and_is_judged_against_it(tmp_p
     specs = [ZooSpec(kind="ddp_mlp", seed=0), ZooSpec(kind="ddp_mlp", seed=0, fault="LARGE_LR", onset=ONSET)]
     finished = record_here(PLAN, specs, tmp_path, ())
     assert [item.records for item in finished] == [40, 40]
-    twin, bugged = (read_run(tmp_path / f"{spec.experiment_id}.jsonl") for spec in specs)
+    twin, bugged = (read_log(tmp_path / f"{spec.experiment_id}.jsonl") for spec in specs)
     for name in {*MEASUREMENTS} - CLOCK:
         mine, other = bugged.observations[name], twin.observations[name]
         np.testing.assert_array_equal(mine[: ONSET - 1], other[: ONSET - 1], err_msg=name)

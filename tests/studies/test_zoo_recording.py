@@ -13,7 +13,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.faults.bugs import BUGS_OF_PARTS
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
 from studies.runner import run_study
@@ -145,7 +145,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     finished = record_here(SMALL, specs, folder, ())
     assert not list(folder.glob(".*"))
     assert [item.records for item in finished] == [70] * len(specs)
-    return {spec.disturbance or spec.fault: read_run(folder / f"{spec.experiment_id}.jsonl") for spec in specs}
+    return {spec.disturbance or spec.fault: read_log(folder / f"{spec.experiment_id}.jsonl") for spec in specs}
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.twins.group import Branch, RecordedRun, record_group
 from rmetric.twins.recording import fault_entry, judge_against, log_config
 from rmetric.twins.snapshots import Snapshot, TruthRecord, train
@@ -74,20 +74,20 @@ def test_every_log_is_whole_and_says_how_the_run_ended(recorded: dict[str, Recor
         "slower.jsonl",
     }
     for run in recorded.values():
-        truth, outcome = truth_of(read_run(run.log)), run.judgement.outcome
+        truth, outcome = truth_of(read_log(run.log)), run.judgement.outcome
         assert (truth.kind, truth.failure_step) == (outcome.kind, outcome.failure_step)
     assert {name: run.judgement.outcome.kind for name, run in recorded.items() if name != "slower"} == {
         "twin": "clean",
         "broken": "failed",
     }
-    broken = read_run(recorded["broken"].log)
+    broken = read_log(recorded["broken"].log)
     assert broken.onset == ONSET
     assert (broken.first("FAULT_INJECTED") or {})["details"] == "begins"
 
 
 @pytest.mark.slow
 def test_forks_share_the_healthy_records_of_the_twin(recorded: dict[str, RecordedRun]) -> None:
-    losses = {name: read_run(run.log).observations["training_loss"] for name, run in recorded.items()}
+    losses = {name: read_log(run.log).observations["training_loss"] for name, run in recorded.items()}
     for name in ("broken", "slower"):
         # The record of the first disturbed step still holds the loss of weights that nothing has touched.
         assert losses[name][:ONSET].tolist() == losses["twin"][:ONSET].tolist()

@@ -17,7 +17,7 @@ from accelerate.utils import DistributedType
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters import monitored
 from rmetric.monitor.worker_lost import WorkerLost
@@ -74,7 +74,7 @@ def test_a_loop_is_watched_without_a_further_line(tmp_path: Path) -> None:
     with monitored(accelerator, model, optimizer, log=log, hardware=False) as monitor:
         loop(accelerator, model, optimizer, micro_batches())
         monitor.validation(1.5)
-    run = read_run(log)
+    run = read_log(log)
     seen = run.observations
     assert seen.step.tolist() == list(range(1, STEPS + 1))
     np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-5)
@@ -107,7 +107,7 @@ def test_a_closure_that_is_evaluated_several_times_is_one_step(tmp_path: Path) -
             optimizer.step(closure)
             assert len(losses) > 1
             firsts.append(losses[0])
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     assert seen.step.tolist() == list(range(1, STEPS + 1))
     np.testing.assert_allclose(seen["training_loss"], firsts, rtol=1e-5)
     assert min(seen["update_rms"][1:]) > 0.0
@@ -124,7 +124,7 @@ def test_the_loss_of_a_step_that_is_cut_short_is_still_a_mean(tmp_path: Path) ->
         last = model(**batches[3]).loss.item()
         accelerator.gradient_state._set_sync_gradients(True)
         accelerator.backward(model(**batches[3]).loss)
-    assert read_run(log).observations["training_loss"][-1] == pytest.approx(last, rel=1e-5)
+    assert read_log(log).observations["training_loss"][-1] == pytest.approx(last, rel=1e-5)
 
 
 def test_an_exception_leaves_an_incomplete_log_and_no_trace(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_an_exception_leaves_an_incomplete_log_and_no_trace(tmp_path: Path) -> N
     ):
         loop(accelerator, model, optimizer, micro_batches())
         raise KeyboardInterrupt
-    run = read_run(log)
+    run = read_log(log)
     assert run.terminal is None
     assert run.last_step == STEPS
     assert not {"backward", "unscale_gradients"} & vars(accelerator).keys()
@@ -157,7 +157,7 @@ def test_a_worker_that_dies_in_the_backward_pass_is_in_the_log(tmp_path: Path, m
     monkeypatch.setattr(Accelerator, "backward", die)
     with monitored(accelerator, model, optimizer, log=log, hardware=False), pytest.raises(WorkerLost):
         loop(accelerator, model, optimizer, micro_batches())
-    run = read_run(log)
+    run = read_log(log)
     assert run.terminal is not None
     assert (run.terminal["event"], run.terminal["reason"]) == ("EXPERIMENT_FAILURE", "WORKER_LOST")
     (event,) = (event for event in run.events if event["event"] == "HARDWARE_EVENT")
@@ -185,7 +185,7 @@ def test_its_optimizer_may_be_given_to_the_monitor_itself(tmp_path: Path) -> Non
             monitor.step(loss)
             optimizer.step()
             optimizer.zero_grad()
-    assert np.isfinite(read_run(tmp_path / "run.jsonl").observations["update_rms"][1:]).all()
+    assert np.isfinite(read_log(tmp_path / "run.jsonl").observations["update_rms"][1:]).all()
 
 
 @pytest.mark.parametrize("sync", [True, False])
@@ -199,7 +199,7 @@ def test_scaled_gradients_are_unscaled_once(sync: bool, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     with monitored(accelerator, model, optimizer, log=log, hardware=False, sync=sync):
         loop(accelerator, model, optimizer, micro_batches())
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     np.testing.assert_allclose(seen["grad_norm"], plain.grad_norm, rtol=1e-3)
     np.testing.assert_allclose(seen["training_loss"], plain.loss, rtol=1e-3)
 
@@ -232,7 +232,7 @@ def test_two_losses_with_a_pass_each_are_one_step(with_scaler: bool, tmp_path: P
     log = tmp_path / "run.jsonl"
     weights, losses, norms = in_two_passes(with_scaler, log)
     assert all(map(torch.equal, weights, in_two_passes(with_scaler, None)[0]))
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     assert seen.step.tolist() == list(range(1, STEPS + 1))
     known = slice(0 if with_scaler else 1, None)  # that a step has two passes is known from the first one
     np.testing.assert_allclose(seen["training_loss"][known], losses[known], rtol=1e-5)
@@ -298,4 +298,4 @@ def test_the_passes_of_another_network_are_no_steps_of_this_one(generator_first:
                 optimizer.step()
                 for each in optimizers:
                     each.zero_grad()
-    np.testing.assert_allclose(read_run(log).observations["training_loss"], losses, rtol=1e-6)
+    np.testing.assert_allclose(read_log(log).observations["training_loss"], losses, rtol=1e-6)

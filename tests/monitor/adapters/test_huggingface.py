@@ -18,7 +18,7 @@ from torch import Tensor
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from rmetric.errors import UserError
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor.adapters import RMetricCallback
 from tests.helpers import lines_of
 from tests.live.processes import run_processes
@@ -105,7 +105,7 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(tmp_path: Path, traine
     trainer = trainer_of(callback, collator=collator, eval_strategy="no")
     trainer.train()
     expected = train(small_model(), collator.made[: 8 * ACCUMULATED], ACCUMULATED)
-    run = read_run(log)
+    run = read_log(log)
     seen = run.observations
     assert seen.step.tolist() == list(range(1, 9))
     np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-4)
@@ -130,7 +130,7 @@ def test_without_accumulation_or_clipping_too(tmp_path: Path, trainer_of: Callab
     trainer_of(
         callback, collator=collator, gradient_accumulation_steps=1, max_grad_norm=0.0, max_steps=3, eval_strategy="no"
     ).train()
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     first = small_model()
     loss = first(**collator.made[0]).loss
     loss.backward()
@@ -145,7 +145,7 @@ def test_an_epoch_that_ends_in_a_smaller_step(tmp_path: Path, trainer_of: Callab
     trainer = trainer_of(RMetricCallback(log=log, hardware=False), max_steps=-1, num_train_epochs=2)
     trainer.train_dataset = tokens(40)
     trainer.train()
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     assert seen.step.tolist() == list(range(1, 15))
     own = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     np.testing.assert_allclose(seen["training_loss"], own, rtol=1e-4)
@@ -156,7 +156,7 @@ def test_evaluations_are_handed_on(tmp_path: Path, trainer_of: Callable[..., Tra
     trainer = trainer_of(RMetricCallback(log=log, hardware=False), eval_on_start=True, eval_steps=3)
     trainer.train()
     losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
-    steps, seen = read_run(log).evaluations()
+    steps, seen = read_log(log).evaluations()
     assert steps.tolist() == [0, 3, 6, 8]
     np.testing.assert_allclose(seen, losses, rtol=1e-6)
     trainer.evaluate()  # after the end: nobody is there to be told
@@ -174,7 +174,7 @@ def test_rewards_are_those_of_the_next_record(
 ) -> None:
     monkeypatch.setattr(sys.modules[__name__], "Trainer", Rewarded)
     trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), eval_strategy="no").train()
-    rewards = read_run(tmp_path / "run.jsonl").observations["reward"]
+    rewards = read_log(tmp_path / "run.jsonl").observations["reward"]
     assert np.isnan(rewards[0])
     assert rewards[1:].tolist() == [float(step) for step in range(1, 8)]
 
@@ -183,7 +183,7 @@ def test_rewards_are_those_of_the_next_record(
 def test_two_processes_show_how_far_their_gradients_differ(tmp_path: Path) -> None:
     first, second = run_processes("tests.monitor.adapters.two_processes", "trainer", tmp_path)
     assert (first.code, second.code) == (0, 0), first.errors + second.errors
-    run = read_run(tmp_path / "run.jsonl")
+    run = read_log(tmp_path / "run.jsonl")
     np.testing.assert_allclose(run.observations["grad_norm"], first.found["grad_norm"], rtol=1e-5)
     sources = [event["source"] for event in run.events if event.get("signal") == "sigma_sq"]
     assert sources[-1] == "workers"
@@ -235,7 +235,7 @@ def test_a_resumed_training_writes_the_log_of_one_never_interrupted(
     interrupted = trainer_of(RMetricCallback(log=log, hardware=False), At(7, stop), **saving)
     with pytest.raises(KeyboardInterrupt):
         interrupted.train()
-    left = read_run(log)
+    left = read_log(log)
     assert left.terminal is None
     assert left.last_step >= 5
 
@@ -254,7 +254,7 @@ def test_a_checkpoint_of_another_place_is_named(tmp_path: Path, trainer_of: Call
     moved = (out / "checkpoint-4").rename(tmp_path / "moved")
     callback = RMetricCallback(log=log, hardware=False, checkpoint=moved)
     trainer_of(callback, output_dir=str(tmp_path / "new")).train(resume_from_checkpoint=str(moved))
-    assert read_run(log).observations.step.tolist() == list(range(1, 9))
+    assert read_log(log).observations.step.tolist() == list(range(1, 9))
 
 
 @pytest.mark.slow
@@ -276,7 +276,7 @@ def test_without_a_state_the_steps_go_on_and_the_user_is_told(
     (message,) = warnings_of(caplog)
     assert message.startswith(f"no state of the monitor in {checkpoint} (")
     assert message.endswith("; its baselines begin anew at step 4")
-    assert read_run(tmp_path / "run.jsonl").observations.step.tolist() == [5, 6, 7, 8]
+    assert read_log(tmp_path / "run.jsonl").observations.step.tolist() == [5, 6, 7, 8]
 
 
 # -- no harm ----------------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ def test_ctrl_c_leaves_a_valid_log_and_the_next_training_its_own(
         trainer.train()
     at.step = 0
     trainer.train()
-    left, done = read_run(log), read_run(tmp_path / "run-2.jsonl")
+    left, done = read_log(log), read_log(tmp_path / "run-2.jsonl")
     assert left.terminal is None
     assert left.observations.step.tolist() == [1, 2, 3]  # the last one is looked at when the log is left
     assert done.terminal is not None
@@ -328,10 +328,10 @@ def test_the_last_record_is_written_when_the_program_ends(
     trainer = trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), at)
     with pytest.raises(KeyboardInterrupt):
         trainer.train()
-    assert read_run(tmp_path / "run.jsonl").last_step == 2
+    assert read_log(tmp_path / "run.jsonl").last_step == 2
     leave, _ = due  # the callback's and its monitor's
     leave()
-    run = read_run(tmp_path / "run.jsonl")
+    run = read_log(tmp_path / "run.jsonl")
     assert (run.last_step, run.terminal) == (3, None)
     assert due == []
 
@@ -351,7 +351,7 @@ def test_a_training_that_was_left_gives_everything_back_when_nothing_refers_to_i
     del trainer
     gc.collect()
     assert Trainer.log is log and not any(weight._backward_hooks for weight in model.parameters())
-    assert read_run(tmp_path / "run.jsonl").last_step == 3
+    assert read_log(tmp_path / "run.jsonl").last_step == 3
 
 
 def test_a_training_that_fails_before_its_first_step_leaves_nothing_behind(
@@ -364,7 +364,7 @@ def test_a_training_that_fails_before_its_first_step_leaves_nothing_behind(
     at.step = 0
     trainer.train()
     assert Accelerator.backward is BACKWARD
-    assert read_run(tmp_path / "run.jsonl").last_step == 2
+    assert read_log(tmp_path / "run.jsonl").last_step == 2
 
 
 def test_a_full_disk_is_said_once_and_the_training_goes_on(
@@ -458,7 +458,7 @@ def test_of_two_in_one_trainer_the_second_says_so_and_does_nothing(
         assert trainer.state.global_step == 2 and second.monitor is None
         assert [text for text in caplog.messages if "another RMetricCallback watches this training" in text]
     assert [path.name for path in sorted(tmp_path.glob("*.jsonl"))] == ["first-2.jsonl", "first.jsonl"]
-    assert read_run(tmp_path / "first.jsonl").last_step == 2
+    assert read_log(tmp_path / "first.jsonl").last_step == 2
     assert Accelerator.backward is BACKWARD
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from rmetric.errors import UserError
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor.repair import GoBack
 from tests.helpers import lines_of
 from tests.monitor.adapters.reference import (
@@ -100,7 +100,7 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(package: Any, tmp_path
     trainer = trainer_of(package, tmp_path, callback)
     fit(trainer, module_of(package))
     expected = train(small_model(), list(batches(2 * STEPS * ACCUMULATED)), ACCUMULATED)
-    run = read_run(log)
+    run = read_log(log)
     seen = run.observations
     assert seen.step.tolist() == list(range(1, STEPS + 1))
     np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-4)
@@ -128,7 +128,7 @@ def test_a_reward_that_is_logged_is_that_of_the_next_record_and_of_no_other(pack
     module.before_step = lambda step: module.log("reward", 0.5) if step % 3 else None
     callback = RMetricLightning(log=tmp_path / "run.jsonl", hardware=False)
     fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1), module)
-    rewards = read_run(tmp_path / "run.jsonl").observations["reward"]
+    rewards = read_log(tmp_path / "run.jsonl").observations["reward"]
     assert np.isfinite(rewards).tolist() == [step % 3 != 0 for step in range(STEPS)]
     assert np.nanmax(rewards) == np.nanmin(rewards) == 0.5
 
@@ -152,7 +152,7 @@ def test_a_resumed_training_writes_the_log_of_one_never_interrupted(package: Any
     fitted(whole)
     with pytest.raises(RuntimeError, match="out of luck"):
         fitted(log, stop_at=7)
-    left = read_run(log)
+    left = read_log(log)
     assert left.terminal is None
     assert left.last_step == 6
     (saved,) = (tmp_path / "run").glob("epoch=0-*.ckpt")
@@ -187,9 +187,9 @@ def test_a_checkpoint_that_is_written_when_the_training_has_ended_has_the_state(
     else:
         fit(trainer, module)
         trainer.save_checkpoint(file)
-    assert len(read_run(log).observations.step) == STEPS - 1
+    assert len(read_log(log).observations.step) == STEPS - 1
     fit(trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False)), module_of(package), ckpt_path=file)
-    assert read_run(log).observations.step.tolist() == list(range(1, STEPS + 1))
+    assert read_log(log).observations.step.tolist() == list(range(1, STEPS + 1))
     assert "without a state of the monitor" not in caplog.text
 
 
@@ -219,7 +219,7 @@ def test_a_step_that_the_module_skips_is_no_step(package: Any, tmp_path: Path) -
     log = tmp_path / "run.jsonl"
     callback = RMetricLightning(log=log, hardware=False)
     fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1, max_steps=3, val_check_interval=1.0), module)
-    run = read_run(log)
+    run = read_log(log)
     assert run.terminal is not None
     assert run.terminal["event"] == "EXPERIMENT_SUCCESS"
     assert run.observations.step.tolist() == [1, 2]
@@ -236,7 +236,7 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(package: Any, tmp_path: Path) -> N
     log = tmp_path / "run.jsonl"
     with pytest.raises((SystemExit, KeyboardInterrupt)):
         fit(trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False)), module)
-    run = read_run(log)
+    run = read_log(log)
     assert run.terminal is None
     assert run.observations.step.tolist() == [1, 2, 3]
 
@@ -262,7 +262,7 @@ def test_a_closure_that_is_evaluated_several_times_is_one_step(package: Any, tmp
     callback = RMetricLightning(log=log, hardware=False, announce=False)
     fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1, gradient_clip_val=None), module)
     assert len(evaluations) > 2 * STEPS
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     assert seen.step.tolist() == list(range(1, STEPS + 1))
     assert min(seen["update_rms"][1:]) > 0.0
     assert lines_of(log.read_bytes())[-1]["step"] == STEPS
@@ -327,7 +327,7 @@ def test_scaled_losses_and_gradients_are_unscaled(tmp_path: Path) -> None:
         module_of(package),
     )
     expected = train(small_model(), list(batches(2 * STEPS * ACCUMULATED)), ACCUMULATED)
-    seen = read_run(log).observations
+    seen = read_log(log).observations
     np.testing.assert_allclose(seen["training_loss"], expected.loss, rtol=1e-3)
     np.testing.assert_allclose(seen["grad_norm"], expected.grad_norm, rtol=1e-3)
 
@@ -462,7 +462,7 @@ def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
     by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
     callback = RMetricLightning(log=log, hardware=False)
     trainer_of(package, tmp_path, callback, **by_itself).fit(module, data)
-    np.testing.assert_allclose(read_run(log).observations["training_loss"], module.losses, rtol=1e-6)
+    np.testing.assert_allclose(read_log(log).observations["training_loss"], module.losses, rtol=1e-6)
 
 
 def critic_first(module: Any, batch: Tensor) -> None:
@@ -483,7 +483,7 @@ def test_of_several_networks_only_that_of_the_first_optimizer_is_measured(packag
     by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
     trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
     lines = lines_of(log.read_bytes())
-    np.testing.assert_allclose(read_run(log).observations["grad_norm"], module.norms, rtol=1e-5)
+    np.testing.assert_allclose(read_log(log).observations["grad_norm"], module.norms, rtol=1e-5)
     assert {line["source"] for line in lines if line.get("signal") == "sigma_sq"} == {"window"}
 
 

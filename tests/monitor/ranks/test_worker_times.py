@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch.distributed as dist
 
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Run
 from tests.live.processes import run_processes
 
@@ -22,7 +22,7 @@ pytestmark = [
 def _run(folder: Path, scenario: str) -> Run:
     ended = run_processes(SCENARIOS, scenario, folder)
     assert [process.code for process in ended] == [0, 0], "\n".join(process.errors for process in ended)
-    return read_run(folder / "run.jsonl")
+    return read_log(folder / "run.jsonl")
 
 
 def test_the_slow_worker_is_named_with_its_phase_and_not_its_victim(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Policies, RecomputeStep, RepairRecord, SkipUpdate
 from rmetric.monitor.repair.recompute_step import TokenBucket
@@ -309,7 +309,7 @@ def test_the_place_is_told_in_the_log_and_in_repairs(tmp_path: Path) -> None:
         with fault.inject(run):
             train(run, 2)
         [repair] = monitor.repairs
-    log = read_run(tmp_path / "run.jsonl")
+    log = read_log(tmp_path / "run.jsonl")
     [told] = [event for event in log.events if event["event"] == "REPAIR"]
     [flip] = [event for event in log.events if event["event"] == "CORRUPTION"]
     assert isinstance(repair, RepairRecord)
@@ -333,7 +333,7 @@ def test_statistics_of_the_observers_are_those_of_the_accepted_computation(tmp_p
         train(run, 6)
         with make_fault("SILENT_DATA_CORRUPTION", "high", target="matmul", stage="backward").inject(run):
             train(run, 4)
-    one, other = (read_run(tmp_path / name).observations for name in ("healthy.jsonl", "run.jsonl"))
+    one, other = (read_log(tmp_path / name).observations for name in ("healthy.jsonl", "run.jsonl"))
     for column in ("training_loss", "grad_norm", "sigma_sq", "update_rms", "attention_logit_max", "delta_l"):
         assert one[column].tolist()[1:] == other[column].tolist()[1:]
 

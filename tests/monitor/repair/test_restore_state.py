@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rmetric.faults import make_fault
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.monitor.repair import RecomputeStep, RepairRecord, RestoreState
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.repair.common import DRAWS, Noisy, Toy, equal, same_to_the_last_bit, state_bits
@@ -30,7 +30,7 @@ def test_a_flipped_number_is_restored_to_the_last_bit(target: str, bit: int, tmp
             train(run, 4)
         [repair] = monitor.repairs
     assert same_to_the_last_bit(run, expected)
-    events = read_run(tmp_path / "run.jsonl").events
+    events = read_log(tmp_path / "run.jsonl").events
     [flip] = [event for event in events if event["event"] == "CORRUPTION"]
     [told] = [event for event in events if event["event"] == "REPAIR"]
     assert (repair.step, repair.policy, repair.verdict) == (6, "RestoreState", "restored")

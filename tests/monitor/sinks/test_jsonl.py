@@ -19,7 +19,7 @@ from hypothesis import given
 
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sinks
@@ -63,7 +63,7 @@ def test_a_new_log(tmp_path: Path) -> None:
     sink.event(END)
     sink.close()
     sink.close()
-    run = read_run(path)
+    run = read_log(path)
     assert run.config == CONFIG
     assert run.terminal == END
     assert run.observations["grad_norm"].tolist() == [math.inf]
@@ -296,7 +296,7 @@ def test_a_full_disk_leaves_whole_lines_and_is_said_once(tmp_path: Path, caplog:
         for step in range(1, 1000):
             sinks.event(metrics(step, details="x" * 50))
         sinks.close()
-        run = read_run(path)  # strict: raises for a cut line
+        run = read_log(path)  # strict: raises for a cut line
         assert run.terminal is None
         last = run.last_step
         assert run.observations.step.tolist() == list(range(1, last + 1))

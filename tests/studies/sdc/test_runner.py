@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.log_reader import read_run
+from rmetric.log_reader import read_log
 from rmetric.records import Run
 from studies.sdc.campaign import Campaign
 from studies.sdc.plan import Injection, Settings
@@ -53,7 +53,7 @@ def test_top_bits_do_harm_and_low_ones_none(result: CampaignResult) -> None:
 
 def test_every_injection_stands_in_its_log_with_its_place(result: CampaignResult) -> None:
     for item in result.results:
-        log = read_run(result.out / f"injection_{item.number:04}.jsonl")
+        log = read_log(result.out / f"injection_{item.number:04}.jsonl")
         event = log.first("CORRUPTION")
         assert event is not None
         assert (event["step"], event["tensor"], event["bit"]) == (8, item.injection.tensor, item.injection.bit)
@@ -89,7 +89,7 @@ def test_the_same_campaign_gives_the_same_logs(result: CampaignResult, tmp_path:
     names = sorted(path.name for path in result.out.glob("*.jsonl"))
     assert len(names) == 6
     for name in names:
-        assert _told(read_run(tmp_path / name)) == _told(read_run(result.out / name)), name
+        assert _told(read_log(tmp_path / name)) == _told(read_log(result.out / name)), name
     assert again.results[0].effect == result.results[0].effect
 
 
