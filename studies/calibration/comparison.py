@@ -141,7 +141,7 @@ def noise_of(run: Run, signal: str, every: int) -> Floats:
     return np.asarray(logarithm - median_filter(logarithm, TREND_RECORDS, mode="nearest"))
 
 
-def _pooled(noise: Sequence[Floats], statistic) -> Score:  # type: ignore[no-untyped-def]
+def _pooled(noise: Sequence[Floats], statistic) -> Score:
     found = over_runs(noise, lambda part: statistic(np.concatenate(part)), sum(map(len, noise)), draws=100)
     return Score(found.value, found.low, found.high) if found else Score.undefined("no healthy run measures it")
 

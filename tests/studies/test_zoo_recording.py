@@ -98,7 +98,7 @@ def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
     assert published <= {spec.experiment_id for spec in ZooPlan(zoo=zoo).specs()}
 
 
-def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:
     assert record.main(["--zoo", "zo", "--out", str(tmp_path)]) == 2
     assert "belongs to the set 'zo'; choose among zoo" in capsys.readouterr().err
 
@@ -190,7 +190,7 @@ def test_the_logs_are_read_as_those_of_a_study(group: dict[str, Run]) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path: Path, capsys) -> None:
     command = ["--out", str(tmp_path), "--kinds", "cnn_sgd", "--steps", "28", "--jobs", "1", "--resume", "--seeds"]
     assert record.main([*command, "0"]) == 0
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}

@@ -73,9 +73,9 @@ class MicroBatchDispersion:
     def _hooked(self, parameter: nn.Parameter) -> RemovableHandle:
         handle: RemovableHandle
         if self._measuring:
-            handle = parameter.register_hook(unserializable_hook(self._watcher(parameter)))  # type: ignore[no-untyped-call]
+            handle = parameter.register_hook(unserializable_hook(self._watcher(parameter)))
         else:
-            handle = parameter.register_post_accumulate_grad_hook(self._count)  # type: ignore[no-untyped-call]
+            handle = parameter.register_post_accumulate_grad_hook(self._count)
         return handle
 
     def collect(self) -> Tensor | None:

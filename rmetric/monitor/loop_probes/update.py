@@ -228,7 +228,7 @@ class UpdateProbe:
         if self._of_passes:
             return
         self._of_passes = [
-            parameter.register_hook(self._look),  # type: ignore[no-untyped-call]
+            parameter.register_hook(self._look),
             parameter.register_post_accumulate_grad_hook(self._added),
         ]
         if self._alone:  # with several processes gradients are averaged after a pass

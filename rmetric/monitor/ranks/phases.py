@@ -80,7 +80,7 @@ class DeviceStopwatch:
     lag = 2
 
     def mark(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
@@ -196,7 +196,7 @@ class PhaseClock:
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
         """A hook that ends this clock, and not the training, where it fails."""
 
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        @torch.compiler.disable
         def guarded(*arguments: Any) -> None:
             try:
                 hook(*arguments)
@@ -237,7 +237,7 @@ class PhaseClock:
         self._move(BACKWARD)
         tensor = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
         if tensor is not None:
-            tensor.register_hook(self._backward_begins)  # type: ignore[no-untyped-call]
+            tensor.register_hook(self._backward_begins)
 
     def _backward_begins(self, _: Tensor) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)
