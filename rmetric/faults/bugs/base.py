@@ -38,8 +38,8 @@ class Bug(Fault):
 class PartialBug(Bug):
     """A bug of a part of something: tensors, steps, examples. A subclass says of what."""
 
-    above = {"share": 0.0}  # noqa: RUF012
-    at_most = {"share": 1.0}  # noqa: RUF012
+    above = {"share": 0.0}
+    at_most = {"share": 1.0}
 
     share: float = 0.5
     """Above 0 and up to 1."""
