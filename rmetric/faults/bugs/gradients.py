@@ -8,9 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, PartialBug, number_of, replaced, trained_parameters
+from rmetric.faults.bugs.base import Bug, PartialBug, number_of, trained_parameters
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, replaced
+from rmetric.faults.bugs.base import Bug
 
 if TYPE_CHECKING:
     from torch import nn

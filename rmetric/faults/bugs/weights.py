@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
 from rmetric.faults.bugs.base import (
@@ -15,7 +16,6 @@ from rmetric.faults.bugs.base import (
     is_distributed,
     number_of,
     randomness_kept,
-    replaced,
     trained_parameters,
 )
 

@@ -1,4 +1,4 @@
-"""What adapters share: options checked, a method replaced, errors logged and not raised, passes that are not seen."""
+"""What adapters share: options checked, errors logged and not raised, passes that are not seen."""
 
 from __future__ import annotations
 
@@ -84,24 +84,6 @@ class UnseenPasses:
                 "%d updates were made and no backward pass was seen, so that no step is watched; %s",
                 UPDATES, self._advice,
             )  # fmt: skip
-
-
-@contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace a method of an object or a class, as long as the context lasts.
-
-    What somebody else has put over it in the meantime is left alone.
-    """
-    own = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if vars(owner).get(name) is value:
-            if own is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
 
 
 @contextmanager
