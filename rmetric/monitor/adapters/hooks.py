@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import checked_policies
@@ -94,4 +94,4 @@ def log_errors(doing: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - the training must not end because it is watched
-        LOGGER.warning("%s failed, training goes on: %s: %s", doing, type(error).__name__, error)
+        LOGGER.warning("%s failed, training goes on: %s", doing, on_one_line(error))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat, Hang, culprits
 from rmetric.monitor.ranks.heartbeats import Heartbeats
@@ -152,7 +152,7 @@ class HangThread:
                 looked_s = now
                 self._look()
             except Exception as error:  # noqa: BLE001 - whatever happens here, training goes on
-                LOGGER.warning("hangs are not watched any longer: %s: %s", type(error).__name__, error)
+                LOGGER.warning("hangs are not watched any longer: %s", on_one_line(error))
                 return
 
     def _look(self) -> None:
@@ -185,7 +185,7 @@ class HangThread:
             try:
                 self._settings.on_hang(hang)
             except Exception as error:  # noqa: BLE001 - whatever a callback does, the others are to be told
-                LOGGER.warning("on_hang raised %s: %s", type(error).__name__, error)
+                LOGGER.warning("on_hang raised %s", on_one_line(error))
         self._tell(hang.event())
 
     def _over(self) -> None:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from rmetric.errors import on_one_line
 from rmetric.monitor.loop_probes import PassHook, UpdateHook, remove_hooks
 
 LOGGER = logging.getLogger("rmetric")
@@ -202,7 +203,7 @@ class PhaseClock:
                 hook(*arguments)
             except Exception as error:  # noqa: BLE001 - the training must not end because it is watched
                 self.close()
-                LOGGER.warning("the phases of a step are not timed any longer: %s: %s", type(error).__name__, error)
+                LOGGER.warning("the phases of a step are not timed any longer: %s", on_one_line(error))
 
         return guarded
 
