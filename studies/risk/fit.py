@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
-from rmetric.evaluation.split import digest, halves
+from rmetric.evaluation.split import digest, half_of
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.risk.model import FAMILIES, Calibrated, Choice, RiskModel, RiskParameters, sigmoid, softmax
 from studies.risk.recipes import (
@@ -109,7 +108,7 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
 
 def fit_half(study: Study) -> Study:
     """The runs of the fit half, as a study."""
-    return Study(study.folder, list(compress(study.runs, halves(study.runs).fit)), study.note)
+    return Study(study.folder, half_of(study.runs, "fit"), study.note)
 
 
 def fit_hazards(records: Records) -> tuple[tuple[Calibrated, ...], dict[str, Any]]:

@@ -24,7 +24,7 @@ from rmetric.cli import Parser, script
 from rmetric.episodes import REARM_STEPS
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, Timeline
-from rmetric.evaluation.split import digest, folds, halves
+from rmetric.evaluation.split import digest, folds, half_of
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.files import checksum, write_atomically
@@ -207,7 +207,7 @@ def _rounded(value: float) -> float:
 def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
     """The fit half (odd repetitions or seeds) of a study."""
     study = load_study(path, jobs)
-    chosen = [*itertools.compress(study.runs, halves(study.runs).fit)]
+    chosen = half_of(study.runs, "fit")
     if not chosen:
         raise UserError(f"{path} has no run in the fit half (odd repetitions); give a whole study")
     return chosen
