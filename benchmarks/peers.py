@@ -69,7 +69,7 @@ def parser() -> Parser:
     p.add_argument("--half", choices=("score", "fit", "all"), default="score", help="half of the seeds that is judged")
     p.add_argument("--limit", type=whole_number(1), help="judge a stratified sample of so many runs (default: all)")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the sample and of the bootstrap")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_bootstrap()
     p.add_argument("--poll", type=whole_number(1), default=1, help="records between two looks at a growing log")
     p.add_argument("--timeout", type=positive_number, default=120.0, help="seconds that a tool has for one log")
     p.add_argument("--out", type=Path, help="also write the JSON to this file, and the tables beside it as .md")

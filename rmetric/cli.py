@@ -103,6 +103,12 @@ class Parser(argparse.ArgumentParser):
             help=f"Python file that registers {registers}",
         )
 
+    def add_bootstrap(self, resamples: int = 2000) -> None:
+        """``--bootstrap``: how many resamples an interval is made of."""
+        self.add_argument(
+            "--bootstrap", type=whole_number(20, 100_000), default=resamples, metavar="N", help="bootstrap resamples"
+        )
+
     def add_evaluation(self) -> None:
         """Options of every script that scores studies: logs, detectors, plug-ins, the bootstrap, processes."""
         self.add_argument(
@@ -113,9 +119,7 @@ class Parser(argparse.ArgumentParser):
             "--detectors", nargs="+", default=[], metavar="NAME",
             help="detectors by name (default: all but those of optional packages, such as lstm_forecaster)",
         )  # fmt: skip
-        self.add_argument(
-            "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
-        )
+        self.add_bootstrap()
         self.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the bootstrap")
         self.add_plugin("detectors")
         self.add_engine()

@@ -21,12 +21,12 @@ from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import in_parallel
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+from studies import DATA
 from studies.abroad.benchmark import files_by_name, named_file
 from studies.abroad.strangers import FOLDER_VARIABLE, SOURCES, strangers_folder
 from studies.findings.judging import MEANT, Answer, answers_of, ours, problems, verdicts
 from studies.findings.truth import Labelled, of_set, of_strangers
 
-DATA = Path("data")
 SETS = ("real_runs", "real_runs_fresh", "zoo", "bugs")
 OURS = "rmetric"
 KINDS = (

@@ -23,6 +23,7 @@ from rmetric.evaluation.split import half_of
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen
 from rmetric.robust.metric import STATISTICS
+from studies import DATA
 from studies.abroad.sources import may_be_fitted_to
 from studies.robust.fit import Fit, Source, fit, r_of, strangers, zoo
 
@@ -87,7 +88,7 @@ def _counts(fitted: Fit, source: Source) -> Counts:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Leave each statistic and each source out of the robust R-Metric's fit, and score what is left.")
-    p.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
+    p.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     p.add_jobs()
     return p
 

@@ -8,7 +8,6 @@ python -m studies.robust.fit --from logs_MINE --out mine.json --budget 5e-5
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -27,7 +26,7 @@ from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import digest, folds, half_of
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
-from rmetric.files import checksum, write_atomically
+from rmetric.files import checksum, write_json
 from rmetric.records import Run
 from rmetric.robust.columns import evidence
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics, by_component, tails_of_components
@@ -258,7 +257,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     checksums = {name: digest(runs) for name, runs in own.items()}
     checksums |= {path.stem: checksum(path) for path in (*args.strangers, *args.zoo)}
     content = settings_of(sources, checksums, args.budget)
-    write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
+    write_json(args.out, content)
     print(f"{args.out}: threshold {content['threshold']:.4g}")
     for name, origin in content["provenance"]["sources"].items():
         print(f"fitted to {name}: {origin['runs']} runs, {origin['healthy_steps']:,} healthy steps")
