@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from peer_tools import peer_logs, peer_processes, peer_scores
 from tqdm import tqdm
 
-from rmetric.cli import DEFAULT_LOGS, Parser, positive_number, script, whole_number
+from rmetric.cli import Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
-from rmetric.files import write_atomically
+from rmetric.files import DEFAULT_LOGS, write_atomically
 from rmetric.records import Run
 from rmetric.reporting.table import Column, Table, to_markdown
 

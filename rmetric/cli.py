@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from rmetric.errors import UserError, did_you_mean
+from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
-DEFAULT_LOGS = Path("logs_FULL_METRIC")
 INTERRUPTED, CUT_OFF, TERMINATED = 130, 141, 143
 """Exit status of a program that Ctrl-C, a broken pipe or SIGTERM ends: 128 and the signal's number."""
 _ADVICE = {

@@ -14,6 +14,9 @@ from typing import IO, Any
 
 from rmetric.errors import UserError
 
+DEFAULT_LOGS = Path("logs_FULL_METRIC")
+"""Folder of the logs of the simulated study, unless another is named."""
+
 
 @contextmanager
 def naming(path: Path, aside: Path | None = None) -> Iterator[None]:

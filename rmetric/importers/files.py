@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
-from rmetric.files import opened_as_utf8
+from rmetric.files import DEFAULT_LOGS, opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats

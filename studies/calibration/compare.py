@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script
+from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS
+from rmetric.files import DEFAULT_LOGS
 
 
 def parser() -> Parser:
