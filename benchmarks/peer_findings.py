@@ -106,4 +106,4 @@ def rows_of(labelled: Labelled, answer: dict[str, Any]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, ParamSpec
 
 from rmetric.errors import UserError, did_you_mean
 from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
+P = ParamSpec("P")
 INTERRUPTED, CUT_OFF, TERMINATED = 130, 141, 143
 """Exit status of a program that Ctrl-C, a broken pipe or SIGTERM ends: 128 and the signal's number."""
 _ADVICE = {
@@ -139,7 +140,7 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(unknown.split("=")[0].split(" ")[0], options) if told else ""
 
 
-def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
+def script(main: Callable[P, int | None]) -> Callable[P, int]:
     """Make ``main(argv=None)`` return an exit status.
 
     Its own, 0 for ``None``; 1 after a text that ends it, as of any program; 2 after one line ``error: …`` for what the
@@ -148,12 +149,12 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     """
 
     @functools.wraps(main)
-    def wrapped(argv: Sequence[str] | None = None) -> int:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         status: int | None = CUT_OFF
         _print_any_text()
         with _sigterm_as_ctrl_c() as terminated:
             try:
-                status = main(argv)
+                status = main(*args, **kwargs)
                 if sys.stdout is not None:  # closed by the shell: `>&-`
                     sys.stdout.flush()
             except SystemExit as request:

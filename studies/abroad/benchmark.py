@@ -227,4 +227,4 @@ def _worst(rows: Sequence[Row], detector: str) -> Score:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -138,4 +138,4 @@ def _tool(tool: str, name: str, runs: Sequence[Labelled], answers: Sequence[Answ
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

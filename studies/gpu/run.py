@@ -142,4 +142,4 @@ def table(report: dict[str, Any]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -181,4 +181,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

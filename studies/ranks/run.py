@@ -108,4 +108,4 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())
