@@ -32,11 +32,10 @@ from studies.real_runs import card
 from studies.real_runs import publish as command
 from studies.real_runs.publish import write_data_set, write_runs
 from tests.dataset.logs import ONSET, STEPS, write_log, write_study
-from tests.helpers import bits
+from tests.helpers import ROOT, bits
 
 SLOW_STEPS = ("straggler", "stall")
 """Components of events that λ counts and ``hardware_events`` does not."""
-ROOT = Path(__file__).resolve().parents[2]
 REAL_RUNS = ROOT / "tests" / "data" / "real_runs"
 REAL = ROOT / "data" / "real_runs.parquet"
 PUBLISHED = [

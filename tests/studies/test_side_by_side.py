@@ -25,9 +25,9 @@ from studies.paper.tables import build_tables
 from studies.paper.tables.headline import rows_of
 from studies.real_runs.publish import write_data_set
 from tests.evaluation.builders import build_logs
+from tests.helpers import ROOT
 from tests.studies.test_figures import assert_texts_are_clear
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 DETECTORS = ["loss_spike", "r_metric", "grad_norm", "robust_z"]
 TINY = ("tiny-llama", "tiny-mistral")

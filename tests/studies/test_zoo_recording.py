@@ -22,6 +22,7 @@ from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.plan import ZooPlan, ZooSpec, can_have, fitting_disturbances, groups_of
 from studies.zoo.run import ZOO, record_here
 from studies.zoo.training import KINDS, Examples, KindRun
+from tests.helpers import ROOT
 
 SMALL = ZooPlan(kinds=("cnn_sgd",), seeds=(0,), steps=70, eval_every=10)
 ONSET = 23
@@ -93,7 +94,7 @@ def test_twins_alone_are_those_that_have_forks_elsewhere() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("zoo", ["zoo", "zoo_2", "zoo_3"])
 def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
-    index = Path(__file__).resolve().parents[2] / "data" / f"{zoo}_index.csv"
+    index = ROOT / "data" / f"{zoo}_index.csv"
     published = {row["run"] for row in csv.DictReader(index.read_text(encoding="utf-8").splitlines())}
     assert published <= {spec.experiment_id for spec in ZooPlan(zoo=zoo).specs()}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from rmetric.monitor.repair import (
 from rmetric.monitor.repair.model_policies import bound, bounded, reset_, smooth_
 from rmetric.monitor.repair.policy import InterventionRule
 from rmetric.monitor.repair.recompute_step import TokenBucket
+from tests.helpers import ROOT
 from tests.live.architectures import inputs_of, model_of
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of
@@ -427,7 +427,7 @@ def test_wrapping_is_undone_when_the_monitor_closes() -> None:
 
 
 def test_the_policies_are_made_as_the_document_says() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "repair.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "repair.md").read_text(encoding="utf-8")
     calls = re.findall(r"^\| `(\w+\(.*?\))` \|", text, re.M)
     assert len(calls) == 8
     for call in calls:
