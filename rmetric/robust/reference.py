@@ -196,7 +196,7 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
-def middle_step(steps: Sequence[int]) -> int:
+def _middle_step(steps: Sequence[int]) -> int:
     """The step in the middle of a window, whose steps come in their order; at least one is needed."""
     return steps[(len(steps) - 1) // 2]
 
@@ -310,7 +310,7 @@ class RobustTrend:
             return math.nan
         scale = self._errors.scale
         lag = min(0.0, self._errors.middle + scale)
-        rise = grown(step, middle_step(self._steps))
+        rise = grown(step, _middle_step(self._steps))
         expected, reach = middle + self._errors.middle, CLIP * scale
         self.excess = error - lag - self.growth * rise
         z = self.excess / (scale * doubt(len(self._values)))

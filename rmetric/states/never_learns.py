@@ -61,19 +61,19 @@ def never_learns(observations: Observations) -> Evidence | None:
     not flat, and what else was found says more.
     """
     loss = finite(observations, "training_loss")
-    stands = is_the_same(loss.values)
+    stands = _is_the_same(loss.values)
     if len(loss) < (LEAST_THE_SAME if stands else LEAST_RECORDS) or loss.values.min() <= 0.0:
         return None
     p = 1.0
-    for of_one_test in p_values(loss, finite(observations, "validation_loss"), finite(observations, "reward")):
+    for of_one_test in _p_values(loss, finite(observations, "validation_loss"), finite(observations, "reward")):
         p = min(p, of_one_test)
         if p <= SIGNIFICANT:  # as most runs at the first test
             break
     level = float(np.median(loss.values))
-    uniform = is_uniform(finite(observations, "uniform_gap"), level)
+    uniform = _is_uniform(finite(observations, "uniform_gap"), level)
     blocks = loss.blocks(MOST_BLOCKS).values
     if not uniform and (
-        begins_in_the_middle(loss)
+        _begins_in_the_middle(loss)
         or noise(loss.values) > MOST_NOISE * level
         or (p > SIGNIFICANT and -least_rise(blocks) > LEAST_FALL * level)
     ):
@@ -98,26 +98,26 @@ def never_learns(observations: Observations) -> Evidence | None:
     )
 
 
-def begins_in_the_middle(loss: Series) -> bool:
+def _begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
 
 
-def is_the_same(losses: Floats) -> bool:
+def _is_the_same(losses: Floats) -> bool:
     """Whether all losses are one number that is not rounded to few decimals: nothing that moves them is trained."""
     return len(losses) > 0 and bool((losses == losses[0]).all()) and is_exact(losses[0])
 
 
-def is_uniform(gap: Series, level: float) -> bool:
+def _is_uniform(gap: Series, level: float) -> bool:
     """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level."""
     return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
 
 
-def p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
+def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
     """p-value of each test: for falls of the training loss, times their number, and validation loss; for rewards."""
     parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
     for part in parts:
-        yield min(1.0, 2.0 * len(parts) * p_of_high_start(part.values))
+        yield min(1.0, 2.0 * len(parts) * _p_of_high_start(part.values))
         yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
     if len(held_out) >= LEAST_EVALUATIONS:
         yield falls(held_out.values)
@@ -125,7 +125,7 @@ def p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]
         yield rises(rewards.blocks(MOST_BLOCKS).values)
 
 
-def p_of_high_start(losses: Floats) -> float:
+def _p_of_high_start(losses: Floats) -> float:
     """p-value of a start above the rest, by Mann and Whitney's test."""
     start = max(3, int(START * len(losses)))
     first, rest = losses[:start], losses[start:]

@@ -61,8 +61,8 @@ def worse_level(observations: Observations) -> Evidence | None:
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
     none = (
         distance < LEAST_DISTANCE
-        or still_as_good(finite(observations, "validation_loss"), since)
-        or gets_more(finite(observations, "reward"), int(blocks.steps[best_at + SMOOTHED]), since)
+        or _still_as_good(finite(observations, "validation_loss"), since)
+        or _gets_more(finite(observations, "reward"), int(blocks.steps[best_at + SMOOTHED]), since)
         or settled
         <= expected(blocks, best_at, settled_at, finite(observations, "learning_rate")) + LEAST_DISTANCE * scale
     )
@@ -88,7 +88,7 @@ def _noise_about(values: Floats, best_at: int, settled: float) -> float:
     return noise(near if len(near) > SMOOTHED else values)
 
 
-def still_as_good(held_out: Series, since: int) -> bool:
+def _still_as_good(held_out: Series, since: int) -> bool:
     """True if the validation losses are known to be no worse now than they were before a step.
 
     Noise counts up to the best of them: what is larger is no noise of losses that were so small.
@@ -101,7 +101,7 @@ def still_as_good(held_out: Series, since: int) -> bool:
     return now <= best + min(max(noise(held_out.values), 0.0), abs(best))
 
 
-def gets_more(rewards: Series, then: int, since: int) -> bool:
+def _gets_more(rewards: Series, then: int, since: int) -> bool:
     """True if an agent's rewards are known to be higher since a step than they were just before another one."""
     before, now = rewards.values[rewards.steps < then], rewards.values[rewards.steps >= since]
     if not len(before) or not len(now):
