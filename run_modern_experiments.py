@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.architectures import ARCHITECTURES
-from rmetric.cli import DEFAULT_LOGS, Parser, named_once, output_folder, script, whole_number
+from rmetric.cli import Parser, named_once, output_folder, script, whole_number
 from rmetric.engines import engine, start_ahead
 from rmetric.errors import UserError
+from rmetric.files import DEFAULT_LOGS
 
 if TYPE_CHECKING:
     from studies.runner import Backend, Plan

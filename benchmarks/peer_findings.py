@@ -29,8 +29,7 @@ from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from studies.abroad.strangers import SOURCES, strangers_folder
-from studies.findings.__main__ import DATA, SETS, all_runs
-from studies.findings.truth import Labelled
+from studies.findings.truth import SETS, Labelled, all_runs
 
 OURS = "rmetric"
 HEADER = ("set", "run", "kind", "step", "seconds")
@@ -40,9 +39,7 @@ Row = tuple[str, str, str, int | str, float]
 def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Ask post-mortem tools for their findings on runs whose truth is known.")
-    p.add_argument(
-        "--data", type=Path, nargs="*", default=[DATA / f"{name}.parquet" for name in SETS], help="data sets"
-    )
+    p.add_argument("--data", type=Path, nargs="*", default=SETS, help="data sets")
     p.add_argument("--strangers", type=Path, help="folder of strangers' runs")
     p.add_argument("--sources", nargs="*", choices=SOURCES, default=[*SOURCES], help="sources of strangers' runs")
     p.add_argument("--python", default=sys.executable, metavar="PATH", help="interpreter that has the tools")
@@ -109,4 +106,4 @@ def rows_of(labelled: Labelled, answer: dict[str, Any]) -> list[Row]:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

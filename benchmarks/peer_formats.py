@@ -61,4 +61,4 @@ def is_read(log: Path) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

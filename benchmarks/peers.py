@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 from peer_tools import peer_logs, peer_processes, peer_scores
 from tqdm import tqdm
 
-from rmetric.cli import DEFAULT_LOGS, Parser, positive_number, script, whole_number
+from rmetric.cli import Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
-from rmetric.files import write_atomically
+from rmetric.files import DEFAULT_LOGS, write_atomically
 from rmetric.records import Run
 from rmetric.reporting.table import Column, Table, to_markdown
 
@@ -69,7 +69,7 @@ def parser() -> Parser:
     p.add_argument("--half", choices=("score", "fit", "all"), default="score", help="half of the seeds that is judged")
     p.add_argument("--limit", type=whole_number(1), help="judge a stratified sample of so many runs (default: all)")
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the sample and of the bootstrap")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_bootstrap()
     p.add_argument("--poll", type=whole_number(1), default=1, help="records between two looks at a growing log")
     p.add_argument("--timeout", type=positive_number, default=120.0, help="seconds that a tool has for one log")
     p.add_argument("--out", type=Path, help="also write the JSON to this file, and the tables beside it as .md")

@@ -80,7 +80,7 @@ def trained(seed: int, steps: int, log: Path) -> tuple[Observations, NDArray[np.
             inputs = torch.randn(128, 64)
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(inputs), (inputs @ teacher).argmax(1))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             monitor.step(loss)
             ends_s.append(time.perf_counter())
             optimizer.step()

@@ -4,4 +4,4 @@ import sys
 
 from rmetric.commands import main
 
-sys.exit(main(None))
+sys.exit(main())

@@ -16,12 +16,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, ParamSpec
 
 from rmetric.errors import UserError, did_you_mean
+from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
-DEFAULT_LOGS = Path("logs_FULL_METRIC")
+P = ParamSpec("P")
 INTERRUPTED, CUT_OFF, TERMINATED = 130, 141, 143
 """Exit status of a program that Ctrl-C, a broken pipe or SIGTERM ends: 128 and the signal's number."""
 _ADVICE = {
@@ -103,6 +104,12 @@ class Parser(argparse.ArgumentParser):
             help=f"Python file that registers {registers}",
         )
 
+    def add_bootstrap(self, resamples: int = 2000) -> None:
+        """``--bootstrap``: how many resamples an interval is made of."""
+        self.add_argument(
+            "--bootstrap", type=whole_number(20, 100_000), default=resamples, metavar="N", help="bootstrap resamples"
+        )
+
     def add_evaluation(self) -> None:
         """Options of every script that scores studies: logs, detectors, plug-ins, the bootstrap, processes."""
         self.add_argument(
@@ -113,9 +120,7 @@ class Parser(argparse.ArgumentParser):
             "--detectors", nargs="+", default=[], metavar="NAME",
             help="detectors by name (default: all but those of optional packages, such as lstm_forecaster)",
         )  # fmt: skip
-        self.add_argument(
-            "--bootstrap", type=whole_number(20, 100_000), default=2000, metavar="N", help="bootstrap resamples"
-        )
+        self.add_bootstrap()
         self.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="seed of the bootstrap")
         self.add_plugin("detectors")
         self.add_engine()
@@ -135,7 +140,7 @@ class Parser(argparse.ArgumentParser):
         return did_you_mean(unknown.split("=")[0].split(" ")[0], options) if told else ""
 
 
-def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequence[str] | None], int]:
+def script(main: Callable[P, int | None]) -> Callable[P, int]:
     """Make ``main(argv=None)`` return an exit status.
 
     Its own, 0 for ``None``; 1 after a text that ends it, as of any program; 2 after one line ``error: …`` for what the
@@ -144,12 +149,12 @@ def script(main: Callable[[Sequence[str] | None], int | None]) -> Callable[[Sequ
     """
 
     @functools.wraps(main)
-    def wrapped(argv: Sequence[str] | None = None) -> int:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         status: int | None = CUT_OFF
         _print_any_text()
         with _sigterm_as_ctrl_c() as terminated:
             try:
-                status = main(argv)
+                status = main(*args, **kwargs)
                 if sys.stdout is not None:  # closed by the shell: `>&-`
                     sys.stdout.flush()
             except SystemExit as request:

@@ -1,4 +1,4 @@
-"""The exception for mistakes that the user can correct, and a hint for names that are misspelt."""
+"""The exception for mistakes that the user can correct, errors on one line, a hint for names that are misspelt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from collections.abc import Iterable
 
 class UserError(ValueError):
     """Bad input; its message is one line that says what to do. Scripts print it as ``error: …`` and exit with 2."""
+
+
+def on_one_line(error: Exception) -> str:
+    """What an error says, after its class; of a :class:`UserError` what it says alone.
+
+    >>> on_one_line(ValueError("two\\nlines")), on_one_line(UserError("give --data"))
+    ('ValueError: two lines', 'give --data')
+    """
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import codecs
 import hashlib
 import io
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rmetric.errors import UserError
+
+DEFAULT_LOGS = Path("logs_FULL_METRIC")
+"""Folder of the logs of the simulated study, unless another is named."""
 
 
 @contextmanager
@@ -72,6 +76,11 @@ def write_atomically(path: Path, content: bytes) -> None:
     """
     with written_aside(path, forced=False) as file:
         file.write(content)
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file for people to read too, one value a line."""
+    write_atomically(path, json.dumps(content, indent=1).encode() + b"\n")
 
 
 def refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path] = ()) -> None:

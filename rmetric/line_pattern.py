@@ -84,13 +84,13 @@ def _written_by_python(record: Event) -> bytes:
 
 
 @compiled
-def _byte(text, at):  # type: ignore[no-untyped-def]
+def _byte(text, at):
     """A byte at a place that is not negative, which is not looked into again: a fifth of the time."""
     return text[np.uintp(at)]
 
 
 @compiled
-def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyped-def]
+def _read(lines, pattern, ends, places, powers, table):
     """Fill the table, a row a line, up to one that does not follow the pattern or has an inexact number.
 
     Returns the rows and the place behind their lines. The lines end in a line feed, as the pattern does, so that no
@@ -116,7 +116,7 @@ def _read(lines, pattern, ends, places, powers, table):  # type: ignore[no-untyp
 
 
 @compiled
-def _digits(lines, at, number):  # type: ignore[no-untyped-def]
+def _digits(lines, at, number):
     """The place behind the digits at a place, and a number with these behind it, or one that is too large."""
     while ord("0") <= _byte(lines, at) <= ord("9"):
         number = min(10 * number + (_byte(lines, at) - ord("0")), MAX_STEP)
@@ -125,7 +125,7 @@ def _digits(lines, at, number):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _number(lines, at, powers):  # type: ignore[no-untyped-def]
+def _number(lines, at, powers):
     """Read a number of JSON: the place behind it, its value, and whether it is written as a whole one.
 
     The place is -1 if there is no number, or none that is sure to be the nearest double. One below 2^53 is exact as a

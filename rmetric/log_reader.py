@@ -54,18 +54,15 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
                 continue
             if event.get("event", "METRICS") != "METRICS":
                 gathered.events.append((len(gathered.steps), event))
-                if len(gathered.events) == size:
-                    yield gathered.chunk()
-                    gathered = _Gathered()
-                continue
-            step = event.get("step")
-            if type(step) is not int or not last_step < step < MAX_STEP:
-                step = _usable_step(step, last_step, line, on_damage)
-                if step is None:
-                    continue
-            last_step = step
-            gathered.add(line, step, event, on_damage)
-            if len(gathered.steps) == size:
+            else:
+                step = event.get("step")
+                if type(step) is not int or not last_step < step < MAX_STEP:
+                    step = _usable_step(step, last_step, line, on_damage)
+                    if step is None:
+                        continue
+                last_step = step
+                gathered.add(line, step, event, on_damage)
+            if len(gathered.steps) == size or len(gathered.events) == size:
                 yield gathered.chunk()
                 gathered = _Gathered()
     if gathered.steps or gathered.events:

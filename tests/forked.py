@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.helpers import printed_by
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that can fork")
 FORKING = """
@@ -55,5 +55,4 @@ def run_forked(programs: Mapping[Path, str]) -> dict[Path, Ended]:
     for folder, program in programs.items():
         (folder / "program.py").write_text(program)
     forking = FORKING.format(folders=[str(folder) for folder in programs])
-    done = subprocess.run([sys.executable, "-c", forking], check=True, capture_output=True, text=True)
-    return {folder: Ended(folder, code) for folder, code in zip(programs, json.loads(done.stdout), strict=True)}
+    return {folder: Ended(folder, code) for folder, code in zip(programs, json.loads(printed_by(forking)), strict=True)}

@@ -24,6 +24,8 @@ from rmetric.measurements import MECHANISM, Observation
 from rmetric.records import Observations
 from rmetric.state import restore, state_of
 
+ROOT = Path(__file__).resolve().parent.parent
+"""Folder of the repository."""
 EXTREMES = (
     math.nan, math.inf, -math.inf, 0.0, -0.0, 1.0, 2.0, 2.5, -1.0, 5e-324, -5e-324, 2e-310, 2.2250738585072014e-308,
     1e-12, 1e38, 1e39, 1e150, 1e200, 1e300, -1e300, 1.7976931348623157e308, -1.7976931348623157e308,
@@ -52,10 +54,9 @@ def hearing_ctrl_c() -> Iterator[None]:
 
 def ended_by(sent: signal.Signals, command: Sequence[str], is_under_way: Callable[[], object]) -> tuple[int, str]:
     """Exit status and standard error of a Python script that is sent a signal once it is under way."""
-    root = Path(__file__).resolve().parent.parent
     with hearing_ctrl_c():
         process = subprocess.Popen(
-            [sys.executable, *command], cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+            [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
         )
     while not is_under_way():
         assert process.poll() is None, process.stderr and process.stderr.read()
@@ -63,6 +64,11 @@ def ended_by(sent: signal.Signals, command: Sequence[str], is_under_way: Callabl
     process.send_signal(sent)
     _, errors = process.communicate(timeout=60)
     return process.returncode, errors
+
+
+def printed_by(code: str) -> str:
+    """Standard output of a program in an interpreter of its own; it has to end well."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def bits(values: ArrayLike) -> list[int | str]:

@@ -12,8 +12,9 @@ from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_log
 from rmetric.simulation import RunSpec, run_batch
 from tests.author_interface import replay, tables
+from tests.helpers import ROOT
 
-SAMPLE = Path(__file__).resolve().parents[1] / "logs_FULL_METRIC" / "sample"
+SAMPLE = ROOT / "logs_FULL_METRIC" / "sample"
 THEIR_FIELDS = {
     "step", "event", "training_loss", "validation_loss", "learning_rate", "active_workers", "force_gqa_mismatch",
     "force_rms_norm_error", "is_nan", "is_crashed", "r_metric", "lambda_norm", "sigma_sq_norm", "delta_l_norm",

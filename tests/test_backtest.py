@@ -8,8 +8,9 @@ import pytest
 
 from rmetric.simulation import run_batch
 from studies.paper.plan import StudyPlan
+from tests.helpers import ROOT
 
-SAMPLE = Path(__file__).resolve().parent.parent / "logs_FULL_METRIC" / "sample"
+SAMPLE = ROOT / "logs_FULL_METRIC" / "sample"
 LOGS = sorted(SAMPLE.glob("*.jsonl"))
 
 

@@ -15,8 +15,8 @@ import pytest
 
 import rmetric
 from rmetric.importers import IMPORTERS
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
 NODE = '#!/bin/sh\nexec "$@"\n'
 """In place of SLURM's ``srun``, on the one node that there is."""

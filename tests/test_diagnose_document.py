@@ -12,8 +12,8 @@ import pytest
 
 import rmetric
 from rmetric.commands import main
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "diagnose.md").read_text(encoding="utf-8")
 COMMANDS = list(dict.fromkeys(re.findall(r"^rmetric .+$|(?<=`)rmetric [^`]+(?=`)", TEXT, re.M)))
 SHOWN = re.findall(r"```\n(rmetric [^\n]+)\n```\n\n```text\n(.*?)\n```", TEXT, re.S)

@@ -27,8 +27,8 @@ from rmetric.commands import main as rmetric_main
 from rmetric.detectors import DETECTORS
 from rmetric.monitor import repair
 from tests.author_interface import replay as author_replay
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 OUTSIDE_DOCS = (
     "README.md", "ARTIFACT.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "data/README.md",
     "logs_FULL_METRIC/README.md",

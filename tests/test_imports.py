@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.helpers import printed_by
 
 HEAVY = ("torch", "transformers", "matplotlib", "seaborn", "sklearn", "pandas")
 
 
 def _modules_after(code: str) -> set[str]:
-    program = f"{code}\nimport sys\nprint(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    return set(printed_by(f"{code}\nimport sys\nprint(*sys.modules)").split())
 
 
 def test_importing_the_package_imports_no_other_library() -> None:

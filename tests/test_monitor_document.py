@@ -19,9 +19,9 @@ import rmetric
 from rmetric import read_run
 from rmetric.commands import main
 from rmetric.detectors import RobustRMetricDetector
+from tests.helpers import ROOT
 
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "docs" / "monitor.md").read_text(encoding="utf-8")
 ABROAD, ROBUST, FINDINGS = (
     (ROOT / "docs" / name).read_text(encoding="utf-8") for name in ("abroad.md", "robust.md", "FINDINGS.md")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
+from tests.helpers import ROOT
+
 nbformat = pytest.importorskip("nbformat", reason="needs the extra 'dev'")
 
-ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "notebooks"
 SHOWN = {
     "reproduce_headline": "0.976",

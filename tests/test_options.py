@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 import pytest
 
+from tests.helpers import ROOT
 from tests.importers.samples import benchmark
 
-ROOT = Path(__file__).resolve().parent.parent
 PARSED = ("parse_args(", "parse_known_args(")
 COMMAND_LINES = sorted(
     path.relative_to(ROOT)

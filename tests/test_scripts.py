@@ -19,9 +19,8 @@ import pytest
 from rmetric.cli import output_folder, script
 from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
-from tests.helpers import ended_by, ends_of_a_command
+from tests.helpers import ROOT, ended_by, ends_of_a_command
 
-ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = {
     "simulator": "--out",
     "run_modern_experiments": "--out",

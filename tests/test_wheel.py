@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import rmetric
+from tests.helpers import ROOT
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[1]
 STRICT = """\
 # mypy: disallow-untyped-calls, disallow-untyped-defs, disallow-incomplete-defs, disallow-untyped-decorators
 # mypy: disallow-subclassing-any, disallow-any-generics, warn-return-any, warn-unused-ignores, strict-equality

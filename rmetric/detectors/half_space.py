@@ -53,7 +53,7 @@ def scores(rows: NDArray[np.float64], splits: Splits, threshold: float) -> NDArr
 
 
 @compiled
-def _scores(rows, usable, result, feature, limit, window, threshold):  # type: ignore[no-untyped-def]
+def _scores(rows, usable, result, feature, limit, window, threshold):
     inner = feature.shape[1]
     counted = np.zeros((len(feature), 2 * inner + 1), np.int64)
     counts = counted.copy()  # of the last whole window
@@ -84,7 +84,7 @@ def _scores(rows, usable, result, feature, limit, window, threshold):  # type: i
 
 
 @compiled
-def _scaled(row, lowest, highest):  # type: ignore[no-untyped-def]
+def _scaled(row, lowest, highest):
     """The row with what was seen of each feature as [0, 1]; 0 for one that never changed."""
     point = np.zeros(len(row))
     for index in range(len(row)):
@@ -94,12 +94,12 @@ def _scaled(row, lowest, highest):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _child(node, feature, limit, point):  # type: ignore[no-untyped-def]
+def _child(node, feature, limit, point):
     return 2 * node + (1 if point[feature[node]] < limit[node] else 2)
 
 
 @compiled
-def _mass(counts, feature, limit, point, few):  # type: ignore[no-untyped-def]
+def _mass(counts, feature, limit, point, few):
     """Counts on the way from the root, each times 2 to the power of its depth; the way ends where few were counted."""
     node, weight, total = 0, 1, 0.0
     while True:
@@ -110,7 +110,7 @@ def _mass(counts, feature, limit, point, few):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _count(counted, feature, limit, point):  # type: ignore[no-untyped-def]
+def _count(counted, feature, limit, point):
     """Count a record in all nodes on its way."""
     node = 0
     while node < len(feature):

@@ -90,7 +90,7 @@ def _chosen(seed: int, count: int, size: int, features: int) -> NDArray[np.int64
 
 
 @compiled
-def _random(state):  # type: ignore[no-untyped-def]
+def _random(state):
     """Next state of scikit-learn's 32-bit xorshift generator (Marsaglia 2003)."""
     if state == 0:
         state = 1
@@ -100,7 +100,7 @@ def _random(state):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _split(samples, own, start, end, order, known, state):  # type: ignore[no-untyped-def]
+def _split(samples, own, start, end, order, known, state):
     """Draw a feature that varies in ``own[start:end]``, and a limit: (feature, limit, constant ones found, state).
 
     The first ``known`` features in ``order`` are known to be constant; constant ones that are found move behind them.
@@ -134,7 +134,7 @@ def _split(samples, own, start, end, order, known, state):  # type: ignore[no-un
 
 
 @compiled
-def _part(samples, own, start, end, feature, limit):  # type: ignore[no-untyped-def]
+def _part(samples, own, start, end, feature, limit):
     """Bring the samples up to the limit to the front of ``own[start:end]``; returns where the others begin."""
     while start < end:
         if samples[own[start], feature] <= limit:
@@ -146,13 +146,13 @@ def _part(samples, own, start, end, feature, limit):  # type: ignore[no-untyped-
 
 
 @compiled
-def _push(stack, place, entry):  # type: ignore[no-untyped-def]
+def _push(stack, place, entry):
     for column in range(len(entry)):
         stack[place, column] = entry[column]
 
 
 @compiled
-def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-def]
+def _grow(samples, chosen, seeds, deepest, lengths):
     """Arrays of :class:`Forest`. Nodes are split in the order of scikit-learn, for they share a generator."""
     shape = (len(seeds), 2 * chosen.shape[1])
     feature, left, right = np.full(shape, LEAF), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
@@ -185,7 +185,7 @@ def _grow(samples, chosen, seeds, deepest, lengths):  # type: ignore[no-untyped-
 
 
 @compiled
-def _depths(feature, limit, left, right, depth, samples):  # type: ignore[no-untyped-def]
+def _depths(feature, limit, left, right, depth, samples):
     """Sum of the depths of the leaves that each sample falls into, shape (n,)."""
     total = np.zeros(len(samples))
     for tree in range(len(feature)):

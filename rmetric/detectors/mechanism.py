@@ -122,7 +122,7 @@ class Alignment(OwnPastDetector):
     """
 
     title = "alignment"
-    watched = {  # noqa: RUF012
+    watched = {
         "update_alignment": DeviationRule(Direction.EITHER, floor=0.05),
         "gradient_alignment": DeviationRule(Direction.EITHER, floor=0.1),
     }
@@ -143,9 +143,7 @@ class AttentionEntropy(OwnPastDetector):
     """
 
     title = "attention entropy"
-    watched = {  # noqa: RUF012
-        "attention_entropy": DeviationRule(Direction.EITHER, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)
-    }
+    watched = {"attention_entropy": DeviationRule(Direction.EITHER, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)}
     version = 2
     reads = tuple(watched)
     source = "Kao, Observability and Fault Tolerance for LLM training (the signal)"
@@ -167,9 +165,7 @@ class QkEntropy(OwnPastDetector):
     """
 
     title = "QK update entropy"
-    watched = {  # noqa: RUF012
-        "qk_entropy": DeviationRule(Direction.DOWN, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)
-    }
+    watched = {"qk_entropy": DeviationRule(Direction.DOWN, floor=0.2, logarithmic=True, least=LEAST_ENTROPY)}
     version = 2
     reads = tuple(watched)
     source = "Huang et al. 2026, arXiv 2606.28116 (low-precision attention)"
@@ -185,7 +181,7 @@ class QkSpectralNorm(OwnPastDetector):
     """
 
     title = "QK update norm"
-    watched = {"qk_spectral_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}  # noqa: RUF012
+    watched = {"qk_spectral_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}
     reads = tuple(watched)
     source = "Qiu, Yao 2025, arXiv 2510.04212; Huang et al. 2026, arXiv 2606.28116"
 
@@ -200,7 +196,7 @@ class QueryKeyNorms(OwnPastDetector):
     """
 
     title = "query and key norms"
-    watched = {  # noqa: RUF012
+    watched = {
         "query_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
         "key_norm": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
     }
@@ -222,7 +218,7 @@ class RouterCollapse(OwnPastDetector):
     """
 
     title = "router collapse"
-    watched = {  # noqa: RUF012
+    watched = {
         "router_similarity": DeviationRule(Direction.UP, floor=0.02),
         "router_conditioning": DeviationRule(Direction.UP, floor=0.1, logarithmic=True),
         "routing_entropy": DeviationRule(Direction.DOWN, floor=0.01),
@@ -249,6 +245,6 @@ class UpdateMax(OwnPastDetector):
     """
 
     title = "largest update"
-    watched = {"update_max": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}  # noqa: RUF012
+    watched = {"update_max": DeviationRule(Direction.UP, floor=0.1, logarithmic=True)}
     reads = tuple(watched)
     source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726 (the size of an update)"

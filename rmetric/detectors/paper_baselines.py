@@ -81,7 +81,7 @@ class LossSpike(OneMeasurementDetector):
         return scores
 
 
-def fading_z(losses, mean, square, seen, threshold, memory, warm_up):  # type: ignore[no-untyped-def]
+def fading_z(losses, mean, square, seen, threshold, memory, warm_up):
     """Scores of the next losses (n,), and the state behind them: fading mean, mean square, and how many were finite.
 
     Gives the same bits interpreted and compiled.

@@ -290,7 +290,7 @@ class EventSeeker:
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
-        kind, measurement = kind_of(observation, cause)
+        kind, measurement = _kind_of(observation, cause)
         recent = [value for _, value in self._recent[measurement]]
         before, before_is = median(recent) if recent else math.nan, "median"
         if kind == "LOSS_RISE" and observation[measurement] <= before:
@@ -308,12 +308,12 @@ class EventSeeker:
         )  # fmt: skip
 
 
-def kind_of(observation: Observation, cause: str) -> tuple[str, str]:
+def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     """Kind of what stands out in a record that raised an alert, and the measurement.
 
     Broken numbers name it, whatever the alert was mostly for; else the measurement that it was for does.
 
-    >>> kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
+    >>> _kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
     """
     told = (name for name in REMEMBERED if name != "validation_loss" or observation.evaluated)  # else it is held

@@ -6,7 +6,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import compress
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,11 @@ def halves(runs: Sequence[Run]) -> Halves:
         agreed = parity is not None and (key is None or len(of_group[key]) == 1)
         odd.append(parity if agreed else _parity(run.config.get("seed")))
     return Halves(np.array([half == 1 for half in odd], bool), np.array([half == 0 for half in odd], bool))
+
+
+def half_of(runs: Sequence[Run], name: Literal["fit", "score"]) -> list[Run]:
+    """The runs of one of the :func:`halves`, in their order."""
+    return [*compress(runs, getattr(halves(runs), name))]
 
 
 def groups(runs: Sequence[Run]) -> NDArray[np.int64]:

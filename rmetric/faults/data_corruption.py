@@ -36,10 +36,10 @@ class DataCorruption(Fault):
     """
 
     source = "shares 2 / 5 / 10 %: Fatima 2025; slow rise: real sample runs with 10 % corrupted labels"
-    severities = {"low": {"token_share": 0.02}, "medium": {"token_share": 0.05}, "high": {"token_share": 0.10}}  # noqa: RUF012
-    at_least = {"token_share": 0.0}  # noqa: RUF012
-    at_most = {"token_share": 1.0}  # noqa: RUF012
-    one_of = {"what": get_args(What)}  # noqa: RUF012
+    severities = {"low": {"token_share": 0.02}, "medium": {"token_share": 0.05}, "high": {"token_share": 0.10}}
+    at_least = {"token_share": 0.0}
+    at_most = {"token_share": 1.0}
+    one_of = {"what": get_args(What)}
 
     token_share: float = 0.05
     """Share of corrupted tokens, in [0, 1]."""

@@ -38,9 +38,9 @@ class ExpertFailure(Fault):
     """
 
     source = "fault: Fatima 2025; routing: Jiang et al. 2024, arXiv 2401.04088"
-    severities = {"low": {"experts": 1}, "medium": {"experts": 2}, "high": {"experts": 4}}  # noqa: RUF012
+    severities = {"low": {"experts": 1}, "medium": {"experts": 2}, "high": {"experts": 4}}
     needs_experts = True
-    one_of = {"mode": get_args(Mode)}  # noqa: RUF012
+    one_of = {"mode": get_args(Mode)}
 
     experts: int = 2
     """Experts that fail (of those in every layer); which ones is drawn from the run's seed, layer by layer."""

@@ -39,13 +39,13 @@ class GradientExplosion(Fault):
     """
 
     source = "Pascanu et al. 2013, arXiv 1211.5063; harmless under clipping, fatal without, in the real sample runs"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"scale": 10.0, "duration_steps": 100},
         "medium": {"scale": 100.0},
         "high": {"scale": 1000.0, "ramp_steps": 10},
     }
-    at_least = {"ramp_steps": 1}  # noqa: RUF012
-    above = {"scale": 0.0}  # noqa: RUF012
+    at_least = {"ramp_steps": 1}
+    above = {"scale": 0.0}
 
     scale: float = 100.0
     """Final factor on the gradient of one layer."""

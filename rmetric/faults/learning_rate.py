@@ -28,7 +28,7 @@ class LearningRateFault(Fault):
     Simulated, the dose is ln(factor × scheduled over peak learning rate): late in the schedule a factor does less.
     """
 
-    above = {"factor": 0.0}  # noqa: RUF012
+    above = {"factor": 0.0}
 
     factor: float = 15.0
     """Multiple of the scheduled learning rate."""
@@ -67,7 +67,7 @@ class LrSpike(LearningRateFault):
     """
 
     source = "factors and duration: Fatima 2025 (authors' files); stability limit: Cohen et al. 2021, arXiv 2103.00065"
-    severities = {"low": {"factor": 5.0}, "medium": {"factor": 15.0}, "high": {"factor": 25.0}}  # noqa: RUF012
+    severities = {"low": {"factor": 5.0}, "medium": {"factor": 15.0}, "high": {"factor": 25.0}}
 
     duration_steps: int = 20
 
@@ -82,7 +82,7 @@ class LargeLr(LearningRateFault):
     """
 
     source = "Huang et al. 2026, arXiv 2606.28116 (large learning rate)"
-    severities = {"low": {"factor": 3.0}, "medium": {"factor": 6.0}, "high": {"factor": 12.0}}  # noqa: RUF012
+    severities = {"low": {"factor": 3.0}, "medium": {"factor": 6.0}, "high": {"factor": 12.0}}
     responds_as = "LR_SPIKE"
 
     factor: float = 6.0

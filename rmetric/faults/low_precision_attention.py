@@ -35,12 +35,12 @@ class LowPrecisionAttention(Fault):
     """
 
     source = "Qiu, Yao 2025, arXiv 2510.04212; Huang et al. 2026, arXiv 2606.28116"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"bias_ulp": 16.0},
         "medium": {},
         "high": {"bias_ulp": 64.0},
     }
-    one_of = {"rounding": get_args(Rounding)}  # noqa: RUF012
+    one_of = {"rounding": get_args(Rounding)}
 
     rounding: Rounding = "truncate"
     """Live runs: towards zero, +∞ or −∞."""

@@ -33,7 +33,7 @@ class NetworkDegradation(Fault):
     """
 
     source = "delays 50 / 150 / 250 ms: Fatima 2025; watchdog time-outs: arXiv 2407.21783, Table 5"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"delay_ms": 50.0, "timeout_probability": 0.0, "events_per_step": 0.01},
         "medium": {"delay_ms": 150.0, "timeout_probability": 0.0004, "events_per_step": 0.03},
         "high": {"delay_ms": 250.0, "timeout_probability": 0.004, "events_per_step": 0.08},
@@ -41,7 +41,7 @@ class NetworkDegradation(Fault):
     at_least = dict.fromkeys(
         ("delay_ms", "collectives_per_step", "timeout_probability", "events_per_step", "live_time_scale"), 0.0
     )
-    at_most = {"timeout_probability": 1.0, "events_per_step": 1.0}  # noqa: RUF012
+    at_most = {"timeout_probability": 1.0, "events_per_step": 1.0}
 
     delay_ms: float = 150.0
     """Mean delay of a collective, milliseconds."""

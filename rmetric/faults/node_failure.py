@@ -33,7 +33,7 @@ class NodeFailure(Fault):
     """
 
     source = "components: Llama 3 405B interruptions (arXiv 2407.21783, Table 5); precursors: an assumption"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"spare": True, "incubation_steps": 150.0},
         "medium": {"incubation_steps": 300.0},
         "high": {"incubation_steps": 60.0, "events_per_step": 0.1},
@@ -42,7 +42,7 @@ class NodeFailure(Fault):
         ("incubation_steps", "events_per_step", "slow_step_probability", "slow_step_s", "restart_stall_s",
          "live_time_scale"), 0.0,
     )  # fmt: skip
-    at_most = {"events_per_step": 1.0, "slow_step_probability": 1.0}  # noqa: RUF012
+    at_most = {"events_per_step": 1.0, "slow_step_probability": 1.0}
 
     incubation_steps: float = 300.0
     """Mean steps between the first symptom and the loss of the worker (gamma distributed, shape 2)."""

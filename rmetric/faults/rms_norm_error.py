@@ -31,7 +31,7 @@ class RmsNormError(Fault):
     """
 
     source = "fault: Fatima 2025; RMSNorm: Zhang, Sennrich 2019, arXiv 1910.07467"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"scale": 2.0},
         "medium": {},
         "high": {"scale": 32.0},

@@ -41,14 +41,14 @@ class SilentDataCorruption(Fault):
     """
 
     source = "Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726; real sample runs with flipped bits"
-    severities = {  # noqa: RUF012
+    severities = {
         "low": {"bit": 20},
         "medium": {"target": "gradient", "persistence": "recurring"},
         "high": {},
     }
-    at_least = {"flips_per_step": 0.0}  # noqa: RUF012
-    at_most = {"flips_per_step": 1.0}  # noqa: RUF012
-    one_of = {  # noqa: RUF012
+    at_least = {"flips_per_step": 0.0}
+    at_most = {"flips_per_step": 1.0}
+    one_of = {
         "target": get_args(Target),
         "persistence": get_args(Persistence),
         "stage": get_args(Stage),

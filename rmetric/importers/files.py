@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rmetric.cli import DEFAULT_LOGS
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
-from rmetric.files import opened_as_utf8
+from rmetric.files import DEFAULT_LOGS, opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
@@ -63,7 +62,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
             found, note = _in_folder(path)
             notes += [note] if note else []
         elif path.exists():
-            refuse_pipe(path)
+            _refuse_pipe(path)
             found = [path]
         else:
             raise UserError(f"{path} does not exist; give a log or a folder of logs")
@@ -72,7 +71,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     return list(logs.values()), " ".join(notes)
 
 
-def refuse_pipe(path: Path) -> None:
+def _refuse_pipe(path: Path) -> None:
     """Raise :class:`UserError` for what can be read only once: a log is read from its begin more than once."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path} is a pipe or a device; save it to a file first")
@@ -136,7 +135,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     """
     if path.is_dir():
         return _folder_format(path) or "rmetric"
-    refuse_pipe(path)
+    _refuse_pipe(path)
     with opened_as_utf8(path) as file:
         head = file.read(HEAD_BYTES)
     if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):

@@ -283,7 +283,7 @@ def _of_the_same(measured: str, name: str) -> tuple[str, str]:
 
 def _prepared(line: str) -> str:
     """A line without escapes, values after their names, and of a range of batches its end."""
-    text = name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
+    text = _name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
     if terse := _TERSE.match(text):
         text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
     for mark, pattern, telling in _REWORDED:
@@ -355,10 +355,10 @@ def value_last(line: str) -> str:
     return ", ".join((first, *named))
 
 
-def name_first(line: str) -> str:
+def _name_first(line: str) -> str:
     """A line; of one in which all names stand before all values as usual.
 
-    >>> name_first("val, round, loss, acc ===> 001, 2.5, 0.5,"), name_first("epoch/loss/acc: 1/2.5/0.5")
+    >>> _name_first("val, round, loss, acc ===> 001, 2.5, 0.5,"), _name_first("epoch/loss/acc: 1/2.5/0.5")
     ('val, round: 001, loss: 2.5, acc: 0.5,', 'epoch: 1, loss: 2.5, acc: 0.5')
     """
     most = max(line.count(","), line.count("/"))

@@ -149,11 +149,10 @@ class Estimators:
         changed = math.nan if pending.changed_settings is None else float(len(step.changes))
         if pending.step_time_s > 0:
             self.elapsed_s += pending.step_time_s * self._record_every
-        loss = numbers.scalars.get("training_loss", math.nan)
-        measured_loss = "training_loss" in numbers.scalars
+        loss = numbers.scalars.get("training_loss")
         norm, non_finite = self._gradient(numbers)
         values = {
-            "training_loss": in_convention(numbers.scalars.get("training_loss")),
+            "training_loss": in_convention(loss),
             "validation_loss": self._validation_loss,
             "learning_rate": pending.learning_rate,
             "grad_norm": norm,
@@ -162,14 +161,14 @@ class Estimators:
             "step_time_s": pending.step_time_s,
             "lambda_": self._rate.value,
             "sigma_sq": self._sigma_sq(numbers, norm, pending.dispersion_source),
-            "delta_l": self._drift.update(loss) if measured_loss else math.nan,
+            "delta_l": math.nan if loss is None else self._drift.update(loss),
             "non_finite_count": non_finite,
             "settings_changed": changed,
             "trained_parameters": self.trained.update(
                 len(numbers.norms), pending.required_gradients, planned=pending.planned_changes > 0
             ),
             "planned_changes": float(pending.planned_changes) if pending.planned_changes else math.nan,
-            "uniform_gap": loss - self._uniform_loss if math.isfinite(loss) else math.nan,
+            "uniform_gap": loss - self._uniform_loss if loss is not None and math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(  # of a sample, where not all were looked at
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
             ),

@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
+from rmetric.errors import on_one_line
+
 LOGGER = logging.getLogger("rmetric")
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -70,7 +72,7 @@ def ends_alone(method: Method) -> Method:
         try:
             method(self, *args)
         except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
-            LOGGER.warning("%s are no longer looked at: %s: %s", self.watched, type(error).__name__, error)
+            LOGGER.warning("%s are no longer looked at: %s", self.watched, on_one_line(error))
             self.closed = True
 
     return cast(Method, alone)

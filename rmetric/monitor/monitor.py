@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
-from rmetric.errors import UserError
+from rmetric.errors import on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.arguments import (
@@ -520,14 +520,14 @@ class TrainingMonitor:
         if self._means_lost_worker(error):
             return
         LOGGER.warning(
-            "the monitor stops at step %d, training goes on: %s: %s",
-            self.step_number, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
+            "the monitor stops at step %d, training goes on: %s",
+            self.step_number, on_one_line(error), exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self._release()
 
     def pass_by(self, error: Exception) -> None:
         """Report, once, that a call is ignored because of its arguments."""
-        self._order.tell(str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
+        self._order.tell(on_one_line(error))
 
     # -- a step -------------------------------------------------------------------------------------------------------
 

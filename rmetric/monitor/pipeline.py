@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
@@ -234,7 +234,7 @@ class StepPipeline:
                 self._on_alert(alert)
         except Exception as error:  # noqa: BLE001 - whatever a callback does, training goes on
             self._on_alert = None
-            LOGGER.warning("on_alert raised %s: %s; it is not called again", type(error).__name__, error)
+            LOGGER.warning("on_alert raised %s; it is not called again", on_one_line(error))
 
 
 def _naming(change: Change, names: Sequence[str]) -> Change:

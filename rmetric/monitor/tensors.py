@@ -44,7 +44,7 @@ def on_cpu(tensor: Tensor | None) -> Tensor | None:
 
 def own_stream(device: torch.device) -> torch.cuda.Stream | None:
     """A stream for ``torch.cuda.stream`` that waits for nothing that is queued on the device; ``None``: no GPU."""
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+    return torch.cuda.Stream(device) if device.type == "cuda" else None
 
 
 def stored(tensor: Tensor) -> Tensor:

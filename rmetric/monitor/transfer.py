@@ -61,7 +61,7 @@ class PendingTensor:
             return
         self._values = torch.empty(values.shape, dtype=values.dtype, pin_memory=True, device="cpu")
         self._values.copy_(values, non_blocking=True)
-        self._arrived = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._arrived = torch.cuda.Event()
         self._arrived.record()
 
     def read(self) -> NDArray[np.float64]:

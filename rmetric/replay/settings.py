@@ -49,7 +49,7 @@ class ReplaySettings:
     def metric(self, config: Mapping[str, Any]) -> tuple[RMetric, list[str]]:
         """A fresh metric for a log with that configuration, and notes on what the configuration leaves open."""
         preset = PRESETS.get(self.preset, RMetric.paper)()
-        weights, threshold = logged_weights(config), logged_threshold(config)
+        weights, threshold = _logged_weights(config), _logged_threshold(config)
         notes = self._notes(preset, weights, threshold)
         if self.preset != LOGGED:
             weights = threshold = None
@@ -85,10 +85,10 @@ def parse_weights(text: str) -> ThreeWeights:
     return parts[0], parts[1], parts[2]
 
 
-def logged_weights(config: Mapping[str, Any]) -> ThreeWeights | None:
+def _logged_weights(config: Mapping[str, Any]) -> ThreeWeights | None:
     """The weights that a log's configuration states; ``None`` unless it has all three.
 
-    >>> logged_weights({"r_metric_weights": {"lambda": 0, "sigma_squared": 0.5, "delta_l": 0.78}})
+    >>> _logged_weights({"r_metric_weights": {"lambda": 0, "sigma_squared": 0.5, "delta_l": 0.78}})
     (0.0, 0.5, 0.78)
     """
     stated = config.get("r_metric_weights")
@@ -99,7 +99,7 @@ def logged_weights(config: Mapping[str, Any]) -> ThreeWeights | None:
     return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else None
 
 
-def logged_threshold(config: Mapping[str, Any]) -> float | None:
+def _logged_threshold(config: Mapping[str, Any]) -> float | None:
     """The threshold of R that a log's configuration states, or ``None``."""
     thresholds = config.get("alert_thresholds")
     stated = thresholds.get("r_metric") if isinstance(thresholds, dict) else config.get("r_metric_alert_threshold")

@@ -174,9 +174,7 @@ class GradientEvidence:
     def __init__(self, window: int, warm_up: int, after: int = 0) -> None:
         self._after = after
         """Step after which the run, or what it does since it was changed, began."""
-        self._norm = RobustTrend(
-            window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH, clip=CLIP
-        )
+        self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
         self._level = Level()
         self._update = Update(window, warm_up)
         self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)

@@ -196,7 +196,7 @@ def logarithm(value: float) -> float:
     return math.log(value) if value > 0.0 else math.nan
 
 
-def middle_step(steps: Sequence[int]) -> int:
+def _middle_step(steps: Sequence[int]) -> int:
     """The step in the middle of a window, whose steps come in their order; at least one is needed."""
     return steps[(len(steps) - 1) // 2]
 
@@ -273,27 +273,27 @@ class RobustTrend:
         Smallest scale.
     growth
         The power a of the step number with which a logarithm may rise; 0 allows nothing.
-    clip
-        A value enters at most this many scales away from its expectation, so that an outlier never raises its own bar.
-        As a median resists half of its values, a lasting shift is absorbed after half a window and no earlier.
+
+    A value enters at most :data:`CLIP` scales away from its expectation, so that an outlier never raises its own bar.
+    As a median resists half of its values, a lasting shift is absorbed after half a window and no earlier.
 
     **Tried and not used:** robust Holt smoothing (Gelper, Fried, Croux 2010). It extrapolates the steep beginning of a
     loss curve for long: the CUSUM of its errors reached 35 to 60 in healthy real runs, where this one stays below 7.
 
-    >>> trend = RobustTrend(window=32, warm_up=24, floor=0.1, growth=0.0, clip=5.0)
+    >>> trend = RobustTrend(window=32, warm_up=24, floor=0.1, growth=0.0)
     >>> falling = [round(trend.update(t, 5.0 - 0.05 * t + 0.1 * (-1) ** t), 1) for t in range(40)]
     >>> falling[22:26], falling[-2:]
     ([nan, nan, -0.9, -1.9], [-1.0, -1.6])
     """
 
-    def __init__(self, *, window: int, warm_up: int, floor: float, growth: float, clip: float) -> None:
-        self.clip, self.growth = clip, growth
+    def __init__(self, *, window: int, warm_up: int, floor: float, growth: float) -> None:
+        self.growth = growth
         self.excess = math.nan
         """The last z in units of the signal: how far the value lay above its expectation."""
         self._first = min(FIRST_MEDIAN, max(1, warm_up // 2))
         self._values = SortedWindow(window)
         self._steps: deque[int] = deque(maxlen=window)
-        self._errors = RobustReference(window=window, warm_up=max(1, warm_up - self._first), floor=floor, clip=clip)
+        self._errors = RobustReference(window=window, warm_up=max(1, warm_up - self._first), floor=floor, clip=CLIP)
 
     def update(self, step: int, value: float) -> float:
         """z of the next value; NaN for one that was not measured and during the warm-up, infinity for infinity."""
@@ -310,8 +310,8 @@ class RobustTrend:
             return math.nan
         scale = self._errors.scale
         lag = min(0.0, self._errors.middle + scale)
-        rise = grown(step, middle_step(self._steps))
-        expected, reach = middle + self._errors.middle, self.clip * scale
+        rise = grown(step, _middle_step(self._steps))
+        expected, reach = middle + self._errors.middle, CLIP * scale
         self.excess = error - lag - self.growth * rise
         z = self.excess / (scale * doubt(len(self._values)))
         self._add(step, min(max(value, expected - reach), expected + reach))

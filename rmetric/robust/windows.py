@@ -88,7 +88,7 @@ def _put_back(window: Window, values: SortedWindow) -> None:
 
 
 @compiled
-def _add(window, value):  # type: ignore[no-untyped-def]
+def _add(window, value):
     recent, ordered, place = window.recent, window.ordered, window.place
     head, count = place[0], place[1]
     # To count what is smaller takes no branch, and so less time than to search.
@@ -120,7 +120,7 @@ _surprise = compiled(surprise_of)
 
 
 @compiled
-def logarithms(values):  # type: ignore[no-untyped-def]
+def logarithms(values):
     """:func:`~rmetric.robust.reference.logarithm` of each value. NumPy's own differs in the last bit."""
     result = np.full(len(values), np.nan)
     for index in range(len(values)):
@@ -130,7 +130,7 @@ def logarithms(values):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _judge(window, value, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
+def _judge(window, value, warm_up, floor, clip, tails):
     """``RobustReference.update``, with the middle and the scale that a finite value was judged by."""
     if not np.isfinite(value):
         return value, np.nan, np.nan
@@ -158,7 +158,7 @@ def reference(of: RobustReference, values: Column) -> Column:
 
 
 @compiled
-def _reference(window, values, warm_up, floor, clip, tails):  # type: ignore[no-untyped-def]
+def _reference(window, values, warm_up, floor, clip, tails):
     z = np.empty(len(values))
     for index in range(len(values)):
         z[index] = _judge(window, values[index], warm_up, floor, clip, tails)[0]
@@ -188,7 +188,7 @@ def _unjudged(values: Column) -> Column:
 
 
 @compiled
-def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, floor, growth):  # type: ignore[no-untyped-def]
+def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, floor, growth):
     z = values.copy()
     length = len(window.recent)
     for index in range(len(values)):
@@ -217,7 +217,7 @@ def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, flo
 
 
 @compiled
-def _sum(sums, place, value, times):  # type: ignore[no-untyped-def]
+def _sum(sums, place, value, times):
     """``_Sums.add``: ``sums`` are origin, count, x, y, xx, xy."""
     x = place - sums[0]
     sums[1] += times
@@ -228,7 +228,7 @@ def _sum(sums, place, value, times):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _line(sums, place):  # type: ignore[no-untyped-def]
+def _line(sums, place):
     x, y = sums[2] / sums[1], sums[3] / sums[1]
     variance = sums[4] / sums[1] - x * x
     slope = (sums[5] / sums[1] - x * y) / variance if variance > 0.0 else 0.0
@@ -254,7 +254,7 @@ def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Co
 
 
 @compiled
-def _curve(errors, known, entered, sums, span, largest, places, values, excess, warm_up):  # type: ignore[no-untyped-def]
+def _curve(errors, known, entered, sums, span, largest, places, values, excess, warm_up):
     z = values.copy()
     length = len(errors.recent)
     first, last, until_renewed = span[0], span[1], span[2]  # of the points that make the line
@@ -293,12 +293,12 @@ def _curve(errors, known, entered, sums, span, largest, places, values, excess, 
 
 
 @compiled
-def _quantile(window, share):  # type: ignore[no-untyped-def]
+def _quantile(window, share):
     return window.ordered[int(share * (window.place[1] - 1))]
 
 
 @compiled
-def _highest(window, count):  # type: ignore[no-untyped-def]
+def _highest(window, count):
     """Highest of the last values, at most so many."""
     highest = -np.inf
     for back in range(min(count, window.place[1])):
@@ -316,7 +316,7 @@ def lost(of: Lost, losses: Column) -> tuple[Column, Column]:
 
 
 @compiled
-def _lost(last, stands, changes, start, losses):  # type: ignore[no-untyped-def]
+def _lost(last, stands, changes, start, losses):
     result, stood = np.full(len(losses), np.nan), np.full(len(losses), np.nan)
     stand = _middle(last.ordered[: last.place[1]]) if last.place[1] else np.nan
     for index in range(len(losses)):
@@ -359,7 +359,7 @@ def update(of: Update, sizes: Column, growths: Column) -> Column:
 
 
 @compiled
-def _update(window, recent, largest, sizes, growths, warm_up):  # type: ignore[no-untyped-def]
+def _update(window, recent, largest, sizes, growths, warm_up):
     scores = np.empty(len(sizes))
     for index in range(len(sizes)):
         size, growth = sizes[index], growths[index]
@@ -387,7 +387,7 @@ def slowdown(of: Slowdown, log_times: Column) -> Column:
 
 
 @compiled
-def _slowdown(usual, recent, log_times, warm_up):  # type: ignore[no-untyped-def]
+def _slowdown(usual, recent, log_times, warm_up):
     scores = log_times.copy()
     for index in range(len(log_times)):
         if not np.isfinite(log_times[index]):
@@ -412,7 +412,7 @@ def surprises(tail: Tail, statistic: Column) -> Column:
 
 
 @compiled
-def _surprises(statistic, reached, bars, heights):  # type: ignore[no-untyped-def]
+def _surprises(statistic, reached, bars, heights):
     result = np.empty(len(statistic))
     for index in range(len(statistic)):
         result[index] = _surprise(statistic[index], reached[index], bars, heights)
@@ -428,7 +428,7 @@ def evidence(of: OwnBar, surprises: Column) -> Column:
 
 
 @compiled
-def _evidence(state, surprises):  # type: ignore[no-untyped-def]
+def _evidence(state, surprises):
     result = np.empty(len(surprises))
     raised, peak, quiet, returns = state[0], state[1], state[2], state[3]
     for index in range(len(surprises)):

@@ -112,7 +112,7 @@ def learning_rate_rel(steps: int, parameters: HealthyParameters) -> NDArray[np.f
     return np.where(step < warm_up, step / warm_up, cosine)
 
 
-def expected_loss(learning_rate: NDArray[np.float64], architecture: Architecture, parameters: HealthyParameters):  # type: ignore[no-untyped-def]
+def expected_loss(learning_rate: NDArray[np.float64], architecture: Architecture, parameters: HealthyParameters):
     """Power law in the sum of learning rates, from ln(vocabulary) towards the irreducible loss, nats, shape (T,)."""
     progress = np.cumsum(learning_rate) / parameters.loss_scale_steps
     span = architecture.initial_loss - architecture.irreducible_loss

@@ -25,9 +25,9 @@ def gradient_grows(observations: Observations) -> Evidence | None:
     if len(norm) < LEAST_RECORDS:
         return None
     half, quarter = norm.part(slice(len(norm) // 2, None)), norm.part(slice(3 * len(norm) // 4, None))
-    growth = powers_of_ten(half)
+    growth = _powers_of_ten(half)
     if growth >= TENFOLD:  # as in few runs
-        growth = min(growth, 2.0 * powers_of_ten(quarter))
+        growth = min(growth, 2.0 * _powers_of_ten(quarter))
     return Evidence(
         score=growth if growth >= TENFOLD else 0.0,
         since=int(half.steps[0]),
@@ -37,6 +37,6 @@ def gradient_grows(observations: Observations) -> Evidence | None:
     )
 
 
-def powers_of_ten(norm: Series) -> float:
+def _powers_of_ten(norm: Series) -> float:
     """Lower bound of the growth from the first to the last value, in powers of ten."""
     return least_rise(np.log10(np.maximum(norm.blocks(MOST_BLOCKS).values, 1e-300)))

@@ -61,18 +61,18 @@ def never_learns(observations: Observations) -> Evidence | None:
     not flat, and what else was found says more.
     """
     loss = finite(observations, "training_loss")
-    stands = is_the_same(loss.values)
+    stands = _is_the_same(loss.values)
     if len(loss) < (LEAST_THE_SAME if stands else LEAST_RECORDS) or loss.values.min() <= 0.0:
         return None
     p = 1.0
-    for of_one_test in p_values(loss, finite(observations, "validation_loss"), finite(observations, "reward")):
+    for of_one_test in _p_values(loss, finite(observations, "validation_loss"), finite(observations, "reward")):
         p = min(p, of_one_test)
         if p <= SIGNIFICANT:  # as most runs at the first test
             break
     level = float(np.median(loss.values))
-    uniform = is_uniform(finite(observations, "uniform_gap"), level)
+    uniform = _is_uniform(finite(observations, "uniform_gap"), level)
     blocks = loss.blocks(MOST_BLOCKS).values
-    if not uniform and may_hide_a_fall(loss, blocks, level, p):
+    if not uniform and _may_hide_a_fall(loss, blocks, level, p):
         return None
     course = levels(blocks, LEVEL_BLOCKS)
     moved = bool(course.min() < LEARNED * course[0] or course[-1] > RISEN * course[0])
@@ -80,20 +80,20 @@ def never_learns(observations: Observations) -> Evidence | None:
         score=1.0 if uniform or (stands and p > SIGNIFICANT) else p if p > SIGNIFICANT else 0.0,
         since=int(loss.steps[0]),
         numbers={"p_of_fall": p, "median_loss": level, "records": float(len(loss)), "moved": float(moved)},
-        sentence=told(loss, level, course, uniform=uniform, moved=moved, stands=stands),
+        sentence=_told(loss, level, course, uniform=uniform, moved=moved, stands=stands),
     )
 
 
-def may_hide_a_fall(loss: Series, blocks: Floats, level: float, p: float) -> bool:
+def _may_hide_a_fall(loss: Series, blocks: Floats, level: float, p: float) -> bool:
     """Whether the run may have learned before the log begins, in noise, or in records that are too few to tell."""
     return (
-        begins_in_the_middle(loss)
+        _begins_in_the_middle(loss)
         or noise(loss.values) > MOST_NOISE * level
         or (p > SIGNIFICANT and -least_rise(blocks) > LEAST_FALL * level)
     )
 
 
-def told(loss: Series, level: float, course: Floats, *, uniform: bool, moved: bool, stands: bool) -> str:
+def _told(loss: Series, level: float, course: Floats, *, uniform: bool, moved: bool, stands: bool) -> str:
     """The sentence for a loss of this level and course, by the first of the three that is true."""
     end = f"{loss.steps[-1]:,}"
     if uniform:
@@ -106,26 +106,26 @@ def told(loss: Series, level: float, course: Floats, *, uniform: bool, moved: bo
     return f"the loss shows no fall up to step {end}; it stands at {level:.4g}"
 
 
-def begins_in_the_middle(loss: Series) -> bool:
+def _begins_in_the_middle(loss: Series) -> bool:
     """Whether more steps lie before the first record than between it and the last: the run may have learned there."""
     return bool(loss.steps[0] > loss.steps[-1] - loss.steps[0])
 
 
-def is_the_same(losses: Floats) -> bool:
+def _is_the_same(losses: Floats) -> bool:
     """Whether all losses are one number that is not rounded to few decimals: nothing that moves them is trained."""
     return len(losses) > 0 and bool((losses == losses[0]).all()) and is_exact(losses[0])
 
 
-def is_uniform(gap: Series, level: float) -> bool:
+def _is_uniform(gap: Series, level: float) -> bool:
     """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level."""
     return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
 
 
-def p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
+def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
     """p-value of each test: for falls of the training loss, times their number, and validation loss; for rewards."""
     parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
     for part in parts:
-        yield min(1.0, 2.0 * len(parts) * p_of_high_start(part.values))
+        yield min(1.0, 2.0 * len(parts) * _p_of_high_start(part.values))
         yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
     if len(held_out) >= LEAST_EVALUATIONS:
         yield falls(held_out.values)
@@ -133,7 +133,7 @@ def p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]
         yield rises(rewards.blocks(MOST_BLOCKS).values)
 
 
-def p_of_high_start(losses: Floats) -> float:
+def _p_of_high_start(losses: Floats) -> float:
     """p-value of a start above the rest, by Mann and Whitney's test."""
     start = max(3, int(START * len(losses)))
     first, rest = losses[:start], losses[start:]

@@ -59,7 +59,7 @@ def worse_level(observations: Observations) -> Evidence | None:
     first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
     ends = np.append(blocks.steps, loss.steps[-1] + 1)
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
-    none = distance < LEAST_DISTANCE or is_meant(
+    none = distance < LEAST_DISTANCE or _is_meant(
         observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale
     )
     return Evidence(
@@ -70,14 +70,14 @@ def worse_level(observations: Observations) -> Evidence | None:
     )
 
 
-def is_meant(
+def _is_meant(
     observations: Observations, blocks: Series, best_at: int, settled_at: int, since: int, margin: float
 ) -> bool:
     """True if the loss is known to climb by design: as evaluations, rewards or a restart of the schedule show it."""
     then, rates = int(blocks.steps[best_at + SMOOTHED]), finite(observations, "learning_rate")
     return (
-        still_as_good(finite(observations, "validation_loss"), since)
-        or gets_more(finite(observations, "reward"), then, since)
+        _still_as_good(finite(observations, "validation_loss"), since)
+        or _gets_more(finite(observations, "reward"), then, since)
         or float(blocks.values[settled_at]) <= expected(blocks, best_at, settled_at, rates) + margin
     )
 
@@ -96,7 +96,7 @@ def _noise_about(values: Floats, best_at: int, settled: float) -> float:
     return noise(near if len(near) > SMOOTHED else values)
 
 
-def still_as_good(held_out: Series, since: int) -> bool:
+def _still_as_good(held_out: Series, since: int) -> bool:
     """True if the validation losses are known to be no worse now than they were before a step.
 
     Noise counts up to the best of them: what is larger is no noise of losses that were so small.
@@ -109,7 +109,7 @@ def still_as_good(held_out: Series, since: int) -> bool:
     return now <= best + min(max(noise(held_out.values), 0.0), abs(best))
 
 
-def gets_more(rewards: Series, then: int, since: int) -> bool:
+def _gets_more(rewards: Series, then: int, since: int) -> bool:
     """True if an agent's rewards are known to be higher since a step than they were just before another one."""
     before, now = rewards.values[rewards.steps < then], rewards.values[rewards.steps >= since]
     if not len(before) or not len(now):

@@ -62,7 +62,7 @@ class Places:
                 return listed[1], listed[2]
             with os.scandir(folder) as entries:
                 visible = sorted((entry for entry in entries if not entry.name.startswith(".")), key=lambda e: e.name)
-                files = [entry.path for entry in visible if looks_like_a_log(entry.name) and entry.is_file()]
+                files = [entry.path for entry in visible if _looks_like_a_log(entry.name) and entry.is_file()]
                 folders = [entry.path for entry in visible if entry.is_dir(follow_symlinks=False)]
         except OSError:
             return [], []
@@ -71,10 +71,10 @@ class Places:
         return files, folders
 
 
-def looks_like_a_log(name: str) -> bool:
+def _looks_like_a_log(name: str) -> bool:
     """Whether a file of that name may hold a log; its content decides.
 
-    >>> [looks_like_a_log(name) for name in ("run.jsonl", "events.out.tfevents.17.host.1.0", "model.safetensors")]
+    >>> [_looks_like_a_log(name) for name in ("run.jsonl", "events.out.tfevents.17.host.1.0", "model.safetensors")]
     [True, True, False]
     """
     return os.path.splitext(name)[1].casefold() in ENDINGS or EVENT_FILE in name  # noqa: PTH122 - thousands of names

@@ -25,12 +25,12 @@ from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
+from studies import DATA
 from studies.abroad import sources
 from studies.abroad.scoring import ALERT_THRESHOLD, Judged, alerts_in, bounds, judge, row, scores_of_alerts
 from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
-DATA = Path("data")
 ZOO = ("zoo.parquet", "zoo_2.parquet", "zoo_3.parquet", "bugs.parquet")
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
@@ -227,4 +227,4 @@ def _worst(rows: Sequence[Row], detector: str) -> Score:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

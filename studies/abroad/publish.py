@@ -15,6 +15,7 @@ from typing import Any
 
 from rmetric.cli import Parser, script
 from rmetric.records import Run
+from studies import DATA
 from studies.abroad.labels import label_of
 from studies.abroad.strangers import PUBLISHED, read_strangers
 from studies.real_runs.publish import write_runs
@@ -30,7 +31,7 @@ def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Publish strangers' runs whose licence allows it, one data set a source.")
     p.add_argument("--from", dest="folder", type=Path, required=True, help="folder with runs.csv and Parquet files")
-    p.add_argument("--out", type=Path, default=Path("data"), help="folder for the data sets")
+    p.add_argument("--out", type=Path, default=DATA, help="folder for the data sets")
     return p
 
 
@@ -44,4 +45,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

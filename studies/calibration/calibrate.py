@@ -13,14 +13,13 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.metadata import version
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
 import rmetric
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
-from rmetric.evaluation.split import digest, halves
+from rmetric.evaluation.split import digest, half_of
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.faults import SEVERITIES
 from rmetric.faults.processes import Response
@@ -59,7 +58,7 @@ def calibrate(study: Study) -> dict[str, Any]:
     UserError
         If the fit half has no control run, or no faulty run beside its twin.
     """
-    runs = list(compress(study.runs, halves(study.runs).fit))
+    runs = half_of(study.runs, "fit")
     cells = cells_of(pairs(runs))
     if not cells:
         raise UserError(
@@ -201,4 +200,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

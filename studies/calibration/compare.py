@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import DEFAULT_LOGS, Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS
+from rmetric.files import DEFAULT_LOGS
 
 
 def parser() -> Parser:
@@ -23,7 +24,7 @@ def parser() -> Parser:
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
     p.add_argument("--detectors", nargs="+", default=[], help="detectors to rank (default: all that need no extra)")
     p.add_argument("--no-detectors", action="store_true", help="rank none: noise and faults alone, which is quick")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=200, help="bootstrap resamples")
+    p.add_bootstrap(200)
     p.add_plugin("detectors")
     p.add_jobs()
     return p
@@ -61,4 +62,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

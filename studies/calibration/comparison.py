@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.held_out import BOUNDS, held_out
 from rmetric.evaluation.scores import Score
-from rmetric.evaluation.split import halves
+from rmetric.evaluation.split import half_of
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.records import Run
 from rmetric.reporting.table import Cell, Column, Table
@@ -92,7 +91,7 @@ def compare(simulated: Sequence[Run], real: Sequence[Run]) -> Comparison:
     real
         All of them; the score half is compared.
     """
-    other = list(compress(real, halves(real).score))
+    other = half_of(real, "score")
     every = next((int(run.config.get("log_every_n_steps") or 1) for run in simulated), 1)
     nothing = Score.undefined("no detector was compared")
     return Comparison(
@@ -141,7 +140,7 @@ def noise_of(run: Run, signal: str, every: int) -> Floats:
     return np.asarray(logarithm - median_filter(logarithm, TREND_RECORDS, mode="nearest"))
 
 
-def _pooled(noise: Sequence[Floats], statistic) -> Score:  # type: ignore[no-untyped-def]
+def _pooled(noise: Sequence[Floats], statistic) -> Score:
     found = over_runs(noise, lambda part: statistic(np.concatenate(part)), sum(map(len, noise)), draws=100)
     return Score(found.value, found.low, found.high) if found else Score.undefined("no healthy run measures it")
 

@@ -85,4 +85,4 @@ def row(kind: str, found: Sequence[tuple[int | None, int | None]]) -> dict[str, 
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

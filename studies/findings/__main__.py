@@ -24,10 +24,8 @@ from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies.abroad.benchmark import files_by_name, named_file
 from studies.abroad.strangers import FOLDER_VARIABLE, SOURCES, strangers_folder
 from studies.findings.judging import MEANT, Answer, answers_of, ours, problems, verdicts
-from studies.findings.truth import Labelled, of_set, of_strangers
+from studies.findings.truth import SETS, Labelled, all_runs
 
-DATA = Path("data")
-SETS = ("real_runs", "real_runs_fresh", "zoo", "bugs")
 OURS = "rmetric"
 KINDS = (
     Column("tool", "Tool"), Column("kind", "Finding"), Column("right", "Right"), Column("wrong", "Wrong"),
@@ -49,9 +47,7 @@ TOOLS = (
 def parser() -> Parser:
     """Command line of this study."""
     p = Parser("Score the findings of diagnoses, and of other tools on the same runs.")
-    p.add_argument(
-        "--data", type=Path, nargs="*", default=[DATA / f"{name}.parquet" for name in SETS], help="data sets"
-    )
+    p.add_argument("--data", type=Path, nargs="*", default=SETS, help="data sets")
     p.add_argument(
         "--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE}, then data/)"
     )
@@ -80,18 +76,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     for table in tables:
         write(table, out)
         print(to_screen(table))
-
-
-def all_runs(data: Sequence[Path], strangers: Sequence[str], folder: Path | None) -> Iterator[Labelled]:
-    """All runs of data sets, and of those sources of strangers that are there."""
-    for place in data:
-        yield from of_set(place)
-    for name in strangers:
-        published = DATA / f"{name}.parquet"
-        if published.is_file():
-            yield from of_strangers(published, name)
-        elif folder is not None:
-            yield from of_strangers(folder, name)
 
 
 def by_kind(runs: Sequence[Labelled], answers: dict[str, list[Answer]]) -> Table:
@@ -154,4 +138,4 @@ def _tool(tool: str, name: str, runs: Sequence[Labelled], answers: Sequence[Answ
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

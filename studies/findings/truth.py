@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,11 +12,14 @@ import pandas as pd
 
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.records import Run
+from studies import DATA
 from studies.abroad import sources
 from studies.abroad.labels import AFTERMATH, AHEAD, TOLERANCE, Label
 from studies.abroad.sources import RunSet
 from studies.states.population import NOT_HEALTHY
 
+SETS = [DATA / f"{name}.parquet" for name in ("real_runs", "real_runs_fresh", "zoo", "bugs")]
+"""Data sets that findings are scored on."""
 WHOLE = 2**31
 """Beyond the last record of any run."""
 
@@ -51,6 +54,18 @@ class Labelled:
     def healthy(self) -> bool:
         """True if nothing is wrong with it, and nothing disturbed it."""
         return not self.problems and self.disturbed is None
+
+
+def all_runs(data: Sequence[Path], strangers: Sequence[str], folder: Path | None) -> Iterator[Labelled]:
+    """All runs of data sets, and of those sources of strangers that are there."""
+    for place in data:
+        yield from of_set(place)
+    for name in strangers:
+        published = DATA / f"{name}.parquet"
+        if published.is_file():
+            yield from of_strangers(published, name)
+        elif folder is not None:
+            yield from of_strangers(folder, name)
 
 
 def of_set(place: Path) -> Iterator[Labelled]:

@@ -165,4 +165,4 @@ PROBES = {"nvml": nvml, "repair": repair, "compile": compiled}
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

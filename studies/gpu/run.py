@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, positive_number, script
 from rmetric.errors import UserError
-from rmetric.files import write_atomically
+from rmetric.files import write_atomically, write_json
 from rmetric.reporting.table import Column, Table, to_markdown, to_screen
 from studies.gpu.parts import Part, parts
 
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         bar.set_description(part.name)
         done[part.name] = skipped(lacking) if lacking else outcome(part, folder, ends - time.monotonic())
     report = {"machine": machine(args.device), "tiny": args.tiny, "parts": done}
-    write_atomically(folder / "gpu.json", json.dumps(report, indent=1).encode() + b"\n")
+    write_json(folder / "gpu.json", report)
     write_atomically(folder / "gpu.md", to_markdown(table(report)).encode())
     print(to_screen(table(report)))
     failed = [name for name, part in done.items() if part["status"] == "failed"]
@@ -142,4 +142,4 @@ def table(report: dict[str, Any]) -> Table:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -103,9 +103,8 @@ def _watch(run: LiveRun, model: str, name: str, stack: ExitStack) -> TrainingMon
     return monitor
 
 
-@script
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, train, write, print."""
+def parser() -> Parser:
+    """Command line of this study."""
     p = Parser("Train tiny models with faults, with each mitigation and without, beside their healthy twins.")
     p.add_argument(
         "--out", type=Path, default=Path("results/mitigation"), metavar="FOLDER", help="folder for tables and runs"
@@ -119,7 +118,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     p.add_argument("--seeds", type=whole_number(1), default=3, metavar="N", help="runs of each model and fault")
     p.add_jobs()
-    args = p.parse_args(argv)
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, train, write, print."""
+    args = parser().parse_args(argv)
     output_folder(args.out)
     tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]
     done = in_fresh_processes(train_group, tasks, args.jobs)
@@ -130,4 +135,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -68,7 +68,7 @@ def campaign(folder: Path, kills: int, steps: int, seed: int) -> Outcome:
             raise RuntimeError("the run that nobody kills does not reach its end")
     longest_s = time.monotonic() - begun
     outcome, run = Outcome(wrong=differences(reference, again)), 0
-    with tqdm(total=kills, disable=not sys.stderr.isatty()) as progress:
+    with tqdm(total=kills, disable=None) as progress:
         while outcome.counts["kills"] < kills:
             run += 1
             own = folder / f"run_{run}"
@@ -181,4 +181,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

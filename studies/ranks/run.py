@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
             for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))
         ]
-        rows = pd.DataFrame([future.result() for future in tqdm(waiting, disable=not sys.stderr.isatty())])
+        rows = pd.DataFrame([future.result() for future in tqdm(waiting, disable=None)])
     print(table(rows).to_markdown(index=False))
     return 0
 
@@ -108,4 +108,4 @@ def table(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -49,7 +49,7 @@ class _Sleeping(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         self._sleep("forward")
         answer: Tensor = self.layer(batch)
-        answer.register_hook(lambda _: self._sleep("backward"))  # type: ignore[no-untyped-call]
+        answer.register_hook(lambda _: self._sleep("backward"))
         return answer
 
 

@@ -24,6 +24,7 @@ from rmetric.cli import Parser, script
 from rmetric.dataset.layout import FORMAT, SCHEMA
 from rmetric.errors import UserError
 from rmetric.files import checksum, write_atomically
+from studies import DATA
 
 CARD, METADATA, CHECKSUMS = "README.md", "croissant.json", "SHA256SUMS"
 RECORD_SET = "steps"
@@ -121,7 +122,7 @@ def write(folder: Path) -> None:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Describe the data sets of a folder: Croissant metadata, and checksums for sha256sum --check.")
-    p.add_argument("folder", nargs="?", type=Path, default=Path("data"), metavar="FOLDER", help="with a data card")
+    p.add_argument("folder", nargs="?", type=Path, default=DATA, metavar="FOLDER", help="with a data card")
     return p
 
 
@@ -134,4 +135,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

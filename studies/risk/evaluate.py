@@ -19,7 +19,7 @@ def parser() -> Parser:
     p.add_argument("--logs", type=Path, required=True, help="folder of logs, or data set")
     p.add_argument("--out", type=Path, default=Path("results/risk"), help="folder for tables and figures")
     p.add_argument("--model", type=Path, metavar="FILE", help="risk model (default: the shipped one)")
-    p.add_argument("--bootstrap", type=whole_number(20, 100_000), default=2000, help="bootstrap resamples")
+    p.add_bootstrap()
     p.add_argument("--seed", type=whole_number(0), default=0, help="seed of the bootstrap")
     p.add_jobs()
     return p
@@ -54,4 +54,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

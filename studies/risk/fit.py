@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.detectors import Detector
 from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
-from rmetric.evaluation.split import digest, halves
+from rmetric.evaluation.split import digest, half_of
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.risk.model import FAMILIES, RiskModel
 from rmetric.risk.parameters import Calibrated, Choice, RiskParameters, sigmoid, softmax
@@ -110,7 +109,7 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
 
 def fit_half(study: Study) -> Study:
     """The runs of the fit half, as a study."""
-    return Study(study.folder, list(compress(study.runs, halves(study.runs).fit)), study.note)
+    return Study(study.folder, half_of(study.runs, "fit"), study.note)
 
 
 def fit_hazards(records: Records) -> tuple[tuple[Calibrated, ...], dict[str, Any]]:
@@ -270,4 +269,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

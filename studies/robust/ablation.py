@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -20,10 +19,11 @@ from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_runs
 from rmetric.evaluation.protocols import Counts
 from rmetric.evaluation.scores import f1, recall, totals
-from rmetric.evaluation.split import halves
+from rmetric.evaluation.split import half_of
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen
 from rmetric.robust.metric import STATISTICS
+from studies import DATA
 from studies.abroad.sources import may_be_fitted_to
 from studies.robust.fit import Fit, Source, fit, r_of, strangers, zoo
 
@@ -88,7 +88,7 @@ def _counts(fitted: Fit, source: Source) -> Counts:
 def parser() -> Parser:
     """Command line of this module."""
     p = Parser("Leave each statistic and each source out of the robust R-Metric's fit, and score what is left.")
-    p.add_argument("--data", type=Path, default=Path("data"), help="folder of the data sets")
+    p.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     p.add_jobs()
     return p
 
@@ -97,10 +97,8 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     study = load_study(args.data / f"{HOME}.parquet", args.jobs)
-    parts = halves(study.runs)
-    to_fit, to_score = (
-        Source.of(HOME, [*compress(study.runs, part)], jobs=args.jobs) for part in (parts.fit, parts.score)
-    )
+    to_fit = Source.of(HOME, half_of(study.runs, "fit"), jobs=args.jobs)
+    to_score = Source.of(HOME, half_of(study.runs, "score"), jobs=args.jobs)
     theirs = [strangers(args.data / f"{name}.parquet", args.jobs) for name in STRANGERS]
     abroad = {source.name: source for source in theirs}
     ours = {name: read_runs(args.data / f"{name}.parquet") for name in ABROAD}
@@ -112,4 +110,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -8,7 +8,6 @@ python -m studies.robust.fit --from logs_MINE --out mine.json --budget 5e-5
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -24,10 +23,10 @@ from rmetric.cli import Parser, script
 from rmetric.episodes import REARM_STEPS
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import HEALTHY, Timeline
-from rmetric.evaluation.split import digest, folds, halves
+from rmetric.evaluation.split import digest, folds, half_of
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
-from rmetric.files import checksum, write_atomically
+from rmetric.files import checksum, write_json
 from rmetric.records import Run
 from rmetric.robust.columns import evidence
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics, by_component, tails_of_components
@@ -207,7 +206,7 @@ def _rounded(value: float) -> float:
 def fit_half(path: Path, jobs: int | None = None) -> list[Run]:
     """The fit half (odd repetitions or seeds) of a study."""
     study = load_study(path, jobs)
-    chosen = [*itertools.compress(study.runs, halves(study.runs).fit)]
+    chosen = half_of(study.runs, "fit")
     if not chosen:
         raise UserError(f"{path} has no run in the fit half (odd repetitions); give a whole study")
     return chosen
@@ -258,11 +257,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     checksums = {name: digest(runs) for name, runs in own.items()}
     checksums |= {path.stem: checksum(path) for path in (*args.strangers, *args.zoo)}
     content = settings_of(sources, checksums, args.budget)
-    write_atomically(args.out, json.dumps(content, indent=1).encode() + b"\n")
+    write_json(args.out, content)
     print(f"{args.out}: threshold {content['threshold']:.4g}")
     for name, origin in content["provenance"]["sources"].items():
         print(f"fitted to {name}: {origin['runs']} runs, {origin['healthy_steps']:,} healthy steps")
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -25,10 +25,11 @@ from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
 from rmetric.records import FAILURE, Run
+from studies import DATA
 from studies.abroad.sources import to_score
 
 RULES: dict[str, Callable[[], FatalRule]] = {"GoBack": FatalRule, "StopDoomed": patient_rule}
-DATA = ("real_runs", "bugs", "zoo", "nanogpt")
+SETS = ("real_runs", "bugs", "zoo", "nanogpt")
 BEFORE = 200
 """Records before the onset of a fork from which a rule has its references."""
 COLUMNS = [
@@ -84,17 +85,22 @@ def row_of(source: str, name: str, found: Sequence[Verdicts]) -> list[object]:
     ]  # fmt: skip
 
 
-@script
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, stream, print."""
+def parser() -> Parser:
+    """Command line of this module."""
     p = Parser("Stream the rules of GoBack and StopDoomed over published runs.")
-    published = [Path("data") / f"{name}.parquet" for name in DATA]
+    published = [DATA / f"{name}.parquet" for name in SETS]
     p.add_argument("data", type=Path, nargs="*", default=published, help="data sets (default: those in data/)")
     p.add_argument(
         "--quantile", type=fraction, default=FatalRule.quantile,
         help="of the losses before a first sign: the level above which losses stay (0 to 1; default %(default)s)",
     )  # fmt: skip
-    args = p.parse_args(argv)
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, stream, print."""
+    args = parser().parse_args(argv)
     rows, concerned = [], []
     for file in args.data:
         runs = read_runs(file)
@@ -111,4 +117,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -64,12 +64,17 @@ def healthy_steps(results: Sequence[dict[str, Any]]) -> int:
     return len(watched)
 
 
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Print what going back was worth, from the results of studies.rollback.run.")
+    p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder of the results")
+    return p
+
+
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, read, print."""
-    p = Parser("Print what going back was worth, from the results of studies.rollback.run.")
-    p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder of the results")
-    out = p.parse_args(argv).out
+    out = parser().parse_args(argv).out
     results = read_results(out)
     rows = rows_of(results)
     if rows.empty:
@@ -83,4 +88,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -27,6 +27,7 @@ from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
 from rmetric.twins.snapshots import Schedule
+from studies import DATA
 from studies.processes import in_fresh_processes, training_device
 from studies.rollback.plan import SCENARIOS, Failing, Group, groups
 
@@ -218,19 +219,22 @@ def write_group(group: Group, folder: Path) -> None:
             file.write(json.dumps(result) + "\n")
 
 
-@script
-def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, train what is not there yet, write."""
+def parser() -> Parser:
+    """Command line of this module."""
     p = Parser("Train failing runs alone and with GoBack, beside their healthy twins.")
-    p.add_argument(
-        "--data", type=Path, default=Path("data"), metavar="FOLDER", help="published runs with their indices"
-    )
+    p.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="published runs with their indices")
     p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder for results")
     p.add_argument("--groups", type=whole_number(1), metavar="N", help="the first N groups (default: all)")
     first = "the first N failing runs of each group (default: all)"
     p.add_argument("--runs", type=whole_number(1), metavar="N", help=first)
     p.add_jobs()
-    args = p.parse_args(argv)
+    return p
+
+
+@script
+def main(argv: Sequence[str] | None = None) -> None:
+    """Parse, train what is not there yet, write."""
+    args = parser().parse_args(argv)
     drop_cut_line(output_folder(args.out) / FILE)
     chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]
     tasks = [(group, args.out) for group in chosen]
@@ -239,4 +243,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

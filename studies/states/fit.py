@@ -18,11 +18,11 @@ from scipy.stats import binomtest
 
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
-from rmetric.files import write_atomically
+from rmetric.files import write_json
 from rmetric.states import BUDGET, RECOGNISERS, SHIPPED, Calibration, calibrations
+from studies import DATA
 from studies.states.population import LOOKS, NOT_HEALTHY, as_a_monitor, controls, population_scores, strangers, tenths
 
-DATA = Path("data")
 FITTED = ("real_runs", "real_runs_transfer", *(f"real_runs_transfer_{number}" for number in range(2, 6)))
 """Data sets whose healthy runs are fitted, as far as they are there; the others are left for judging."""
 KEPT = 0.05
@@ -109,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.scores:
         scores.to_csv(args.scores, index=False)
     if not args.judge:
-        write_atomically(args.out, json.dumps(content(scores), indent=1).encode() + b"\n")
+        write_json(args.out, content(scores))
     print(false_states(scores, left_out=not args.judge).to_markdown(index=False))
     own = sorted(fitted_sources(SHIPPED) & {*scores["source"]}) if args.judge else ()
     if own:
@@ -117,4 +117,4 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

@@ -30,13 +30,18 @@ def recall(seeds: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
+def parser() -> Parser:
+    """Command line of this module."""
+    p = Parser("Train short runs that end in a known state, and print how many are recognised.")
+    p.add_argument("--seeds", type=whole_number(1), default=20, metavar="N", help="runs of each kind")
+    return p
+
+
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, train, print."""
-    p = Parser("Train short runs that end in a known state, and print how many are recognised.")
-    p.add_argument("--seeds", type=whole_number(1), default=20, metavar="N", help="runs of each kind")
-    print(recall(p.parse_args(argv).seeds).to_markdown(index=False))
+    print(recall(parser().parse_args(argv).seeds).to_markdown(index=False))
 
 
 if __name__ == "__main__":
-    sys.exit(main(None))
+    sys.exit(main())

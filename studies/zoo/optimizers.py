@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,7 +10,25 @@ import torch
 from torch import Tensor
 
 
-class Lion(torch.optim.Optimizer):
+class _OneByOne(torch.optim.Optimizer):
+    """Updates each tensor by itself."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
+        loss = _evaluated(closure)
+        for group in self.param_groups:
+            for weights in group["params"]:
+                if weights.grad is not None:
+                    self._update(weights, weights.grad, group)
+        return loss
+
+    @abstractmethod
+    def _update(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        """Update a tensor of a group in place."""
+
+
+class Lion(_OneByOne):
     """Steps by the sign of a momentum, all of the same size.
 
     **Source:** Chen et al. 2023, Symbolic Discovery of Optimization Algorithms, algorithm 2.
@@ -24,23 +43,15 @@ class Lion(torch.optim.Optimizer):
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
-        loss = _evaluated(closure)
-        for group in self.param_groups:
-            fast, slow = group["betas"]
-            for weights in group["params"]:
-                if weights.grad is None:
-                    continue
-                momentum = self.state[weights].setdefault("momentum", torch.zeros_like(weights))
-                direction = torch.lerp(weights.grad, momentum, fast).sign_()
-                weights.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
-                momentum.lerp_(weights.grad, 1.0 - slow)
-        return loss
+    def _update(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
+        fast, slow = group["betas"]
+        momentum = self.state[weights].setdefault("momentum", torch.zeros_like(weights))
+        direction = torch.lerp(gradient, momentum, fast).sign_()
+        weights.mul_(1.0 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=group["lr"])
+        momentum.lerp_(gradient, 1.0 - slow)
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(_OneByOne):
     """Adam whose step of each tensor is as long as the tensor, times the rate.
 
     **Source:** You et al. 2020, Large Batch Optimization for Deep Learning, algorithm 2.
@@ -49,17 +60,7 @@ class Lamb(torch.optim.Optimizer):
     def __init__(self, params: Iterable[Tensor], lr: float = 1e-2, weight_decay: float = 0.0) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One update; ``closure`` computes loss and gradients anew and its value is returned."""
-        loss = _evaluated(closure)
-        for group in self.param_groups:
-            for weights in group["params"]:
-                if weights.grad is not None:
-                    self._update(weights, weights.grad, group["lr"], group["weight_decay"])
-        return loss
-
-    def _update(self, weights: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
+    def _update(self, weights: Tensor, gradient: Tensor, group: dict[str, Any]) -> None:
         state = self.state[weights]
         if not state:
             state.update(step=0, mean=torch.zeros_like(weights), square=torch.zeros_like(weights))
@@ -67,10 +68,11 @@ class Lamb(torch.optim.Optimizer):
         state["mean"].lerp_(gradient, 0.1)
         state["square"].lerp_(gradient.square(), 0.001)
         mean = state["mean"] / (1.0 - 0.9 ** state["step"])
-        direction = mean / ((state["square"] / (1.0 - 0.999 ** state["step"])).sqrt() + 1e-6) + decay * weights
+        spread = (state["square"] / (1.0 - 0.999 ** state["step"])).sqrt() + 1e-6
+        direction = mean / spread + group["weight_decay"] * weights
         length, size = weights.norm(), direction.norm()
         trust = torch.where((length > 0.0) & (size > 0.0), length / size, 1.0)
-        weights.sub_(rate * trust * direction)
+        weights.sub_(group["lr"] * trust * direction)
 
 
 class MuonAndAdamW(torch.optim.Optimizer):

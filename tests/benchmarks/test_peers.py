@@ -27,8 +27,9 @@ from rmetric.records import Observations, Run
 from studies.findings.judging import answers_of
 from studies.findings.truth import of_set
 from tests.evaluation.builders import build_logs, build_run
+from tests.helpers import ROOT
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = ROOT / "benchmarks"
 FAKE = '''
 """A tool that names every loss above 9, and the record before one above 90: that it can only do in hindsight."""
 import json, os, sys, time

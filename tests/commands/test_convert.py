@@ -18,9 +18,10 @@ from rmetric.importers import Caveats, LoggedPortions, portions_of
 from rmetric.log_reader import Chunk, assemble
 from rmetric.records import Observations, Run
 from rmetric.replay import replay_log
+from tests.helpers import ROOT
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
-SAMPLE = sorted((Path(__file__).parents[2] / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))[:2]
+SAMPLE = sorted((ROOT / "logs_FULL_METRIC" / "sample").glob("*.jsonl"))[:2]
 CSV = "iteration,loss,eval_loss\n1,2.123456789012,\n2,nan,2.5\n3,1.9,\n4,1.8,2.5\n"
 
 

@@ -18,6 +18,7 @@ from rmetric.comparison import compare
 from rmetric.conversion import chunk_of, log_lines
 from rmetric.records import Observations, Run
 from tests.diagnosis.runs import losses, norms, run_of
+from tests.helpers import ROOT
 
 REAL_RUNS = Path(__file__).parents[1] / "data" / "real_runs"
 TWIN = REAL_RUNS / "real_seed0_00_none_twin.jsonl"
@@ -171,9 +172,8 @@ def test_the_study_writes_its_table(tmp_path: Path) -> None:
         run.config["twin"] = TWIN.stem
         (tmp_path / path.name).write_bytes(log_lines(chunk_of(run)))
     call = ["--data", tmp_path, "--half", "all", "--out", tmp_path, "--jobs", "2"]  # processes that import the work
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    subprocess.run([sys.executable, "-m", "studies.compare", *call], cwd=root, env=environment, check=True)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-m", "studies.compare", *call], cwd=ROOT, env=environment, check=True)
     with open(tmp_path / "compare.csv", encoding="utf-8", newline="") as table:
         exact = {float(row["exact"]) for row in csv.DictReader(table) if row["pairs"].startswith("same seed, model")}
     assert exact == {1.0}

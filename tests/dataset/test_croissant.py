@@ -20,13 +20,13 @@ from rmetric.files import checksum
 mlc = pytest.importorskip("mlcroissant", reason="needs the extra 'dev'")
 
 from studies.real_runs import croissant  # noqa: E402 - needs mlcroissant
+from tests.helpers import ROOT  # noqa: E402
 
 pytestmark = [  # mlcroissant is older than the rdflib and the pandas that it runs with
     pytest.mark.filterwarnings("ignore:ConjunctiveGraph is deprecated:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:The inplace keyword:DeprecationWarning"),
 ]
 
-ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT / "data"
 CARD = (DATA / "README.md").read_text(encoding="utf-8")
 

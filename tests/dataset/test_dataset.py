@@ -32,11 +32,10 @@ from studies.real_runs import card
 from studies.real_runs import publish as command
 from studies.real_runs.publish import write_data_set, write_runs
 from tests.dataset.logs import ONSET, STEPS, write_log, write_study
-from tests.helpers import bits
+from tests.helpers import ROOT, bits
 
 SLOW_STEPS = ("straggler", "stall")
 """Components of events that λ counts and ``hardware_events`` does not."""
-ROOT = Path(__file__).resolve().parents[2]
 REAL_RUNS = ROOT / "tests" / "data" / "real_runs"
 REAL = ROOT / "data" / "real_runs.parquet"
 PUBLISHED = [
@@ -226,7 +225,7 @@ def test_what_names_a_data_set(source: str, place: str | None) -> None:
     assert data_set_of(source) == (None if place is None else Path(place))
 
 
-def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_unpacked_logs_are_replayed_as_the_logs_were(study: Path, data_set: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "unpacked"
     assert unpack.main([str(data_set), "--out", str(out)]) == 0
     assert_gives_back(study, [read_log(path) for path in sorted(out.glob("*.jsonl"))])
@@ -336,7 +335,7 @@ def test_logs_that_cannot_be_written(study: Path, tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "data" / "runs.parquet"
     assert command.main(["--from", str(study), "--out", str(out), "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
@@ -346,7 +345,7 @@ def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> 
     assert "does not end in .parquet" in capsys.readouterr().err
 
 
-def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_card_counts_what_the_file_holds(data_set: Path, tmp_path: Path, capsys) -> None:
     text = card.figures([data_set])
     healthy = STEPS + 3 * (ONSET - 1)  # the twin and, once each, the beginnings of the other seeds
     healthy += STEPS - ONSET + 1  # z_mixed shares what comes before its disturbance with the twin

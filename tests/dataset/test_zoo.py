@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -11,8 +10,9 @@ from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.studies import Study, load_study
 from rmetric.faults import parse_fault
 from rmetric.faults.bugs import BUGS, BUGS_OF_PARTS
+from tests.helpers import ROOT
 
-DATA = Path(__file__).resolve().parents[2] / "data"
+DATA = ROOT / "data"
 BUDGETED_STEPS = 200_000
 """Healthy steps in which one false alarm in 10,000 can be told from three."""
 

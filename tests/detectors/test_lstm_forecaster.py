@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from rmetric.detectors.lstm_forecaster import Forecaster, LstmForecaster
 from rmetric.records import Observations
-from tests.helpers import bits, healthy_observations, resumed_and_straight
+from tests.helpers import bits, healthy_observations, printed_by, resumed_and_straight
 
 
 def _changed(column: str, rows: slice | int, factor: float) -> Observations:
@@ -22,7 +20,7 @@ def _changed(column: str, rows: slice | int, factor: float) -> Observations:
 
 def test_without_torch_it_is_not_registered() -> None:
     code = "import sys; sys.modules['torch'] = None; from rmetric.detectors import DETECTORS; print(*DETECTORS)"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    names = printed_by(code).split()
     assert "lstm_forecaster" not in names
     assert "zclip" in names
 

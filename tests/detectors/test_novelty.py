@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -24,7 +22,7 @@ from rmetric.detectors import (
 from rmetric.detectors.features import READS, RunFeatures
 from rmetric.records import Observations
 from rmetric.state import state_of
-from tests.helpers import bits, healthy_observations, resumed_and_straight
+from tests.helpers import bits, healthy_observations, printed_by, resumed_and_straight
 
 # --- isolation forest ------------------------------------------------------------------------------------------------
 
@@ -180,7 +178,7 @@ def test_the_forest_is_the_same_in_every_run() -> None:
 
 def test_without_pyod_it_is_not_registered() -> None:
     code = "import sys; sys.modules['pyod'] = None; from rmetric.detectors import DETECTORS; print(*DETECTORS)"
-    names = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    names = printed_by(code).split()
     assert "ecod" not in names
     assert "one_class_svm" in names
 

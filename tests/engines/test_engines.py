@@ -21,7 +21,7 @@ import pytest
 from rmetric.engines import engine, parallel_map
 from rmetric.engines.local import ENVIRONMENT
 from rmetric.errors import UserError
-from tests.helpers import ends_of_a_command, hearing_ctrl_c
+from tests.helpers import ROOT, ends_of_a_command, hearing_ctrl_c
 
 
 def square(number: int) -> int:
@@ -78,7 +78,7 @@ def said_by(script: Path, text: str) -> tuple[int, str, str]:
     """Status, output and errors of a script, where nobody says anything of threads."""
     script.write_text(text, encoding="utf-8")
     environment = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+    environment["PYTHONPATH"] = str(ROOT)
     done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 
@@ -260,7 +260,7 @@ def test_a_signal_to_all_processes_is_one_line_with_workers_of_dask(
 ) -> None:
     pytest.importorskip("distributed")
     (asked := tmp_path / "asked.py").write_text(INTERRUPTED.format(folder=str(tmp_path)), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with hearing_ctrl_c():
         asking = subprocess.Popen(
             [sys.executable, asked], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -306,7 +306,7 @@ def test_a_signal_to_all_processes_is_one_line_while_work_is_imported(
 ) -> None:
     (asked := tmp_path / "asked.py").write_text(STARTING, encoding="utf-8")
     (tmp_path / "slow_to_import.py").write_text(SLOW_TO_IMPORT, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": f"{Path(__file__).parents[2]}{os.pathsep}{tmp_path}"}
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"}
     with hearing_ctrl_c():
         asking = subprocess.Popen(
             [sys.executable, asked], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True

@@ -187,3 +187,9 @@ def padded() -> Tensor:
     mask = torch.ones(2, 24, dtype=torch.long)
     mask[-1, -8:] = 0
     return mask
+
+
+def logits_of(query: Tensor, key: Tensor, scaling: float) -> Tensor:
+    """Attention logits of queries, (batch, heads, length, size), by hand; keys may be shared by several heads."""
+    repeated = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    return query @ repeated.transpose(-1, -2) * scaling

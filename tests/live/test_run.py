@@ -50,7 +50,7 @@ def test_hooks_are_called_in_order_and_given_back() -> None:
     run = make_live_run(workers=2)
     calls: list[str] = []
 
-    def seen(batch):  # type: ignore[no-untyped-def]
+    def seen(batch):
         calls.append("batch")
         return batch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from rmetric.detectors import StreamingDetector
 from rmetric.live.run import Batch, LanguageModelRun
 from rmetric.measurements import Observation
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.step_measurer import StepMeasurer
 
 
@@ -78,6 +79,16 @@ def small_loss(model: torch.nn.Module, step: int) -> Tensor:
     return (model(batch) - batch[:, :2]).square().mean()
 
 
-def lines_of(log: Path, event: str) -> list[dict[str, Any]]:
+def train(monitor: TrainingMonitor, model: Any, optimizer: Any, steps: Iterable[int]) -> None:
+    """These steps of :func:`small_training`, watched."""
+    for step in steps:
+        optimizer.zero_grad()
+        loss = small_loss(model, step)
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+
+
+def events_of(log: Path, event: str) -> list[dict[str, Any]]:
     """Lines of a log that tell of one kind of event."""
     return [line for line in map(json.loads, log.read_text().splitlines()) if line["event"] == event]

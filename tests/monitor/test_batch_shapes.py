@@ -13,7 +13,7 @@ from torch import nn
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.batch_shapes import KNOWN, STEADY, BatchShapes
 from rmetric.monitor.repair import ClipGradients
-from tests.monitor.common import lines_of
+from tests.monitor.common import events_of
 
 LONGER_FROM = 60
 
@@ -41,7 +41,7 @@ def longer(step: int) -> int:
 
 
 def announced(log: Path) -> list[tuple[int, str]]:
-    return [(line["step"], line["what"]) for line in lines_of(log, "PLANNED_CHANGE")]
+    return [(line["step"], line["what"]) for line in events_of(log, "PLANNED_CHANGE")]
 
 
 WHAT = "batches of (8, 64, 4), not of (8, 16, 4)"

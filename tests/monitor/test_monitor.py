@@ -132,7 +132,7 @@ def test_the_slowest_steps_make_lambda(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_healthy_run_of_400_steps_gives_no_alert_at_the_defaults(ticking) -> None:  # type: ignore[no-untyped-def]
+def test_a_healthy_run_of_400_steps_gives_no_alert_at_the_defaults(ticking) -> None:
     """By a clock of its own: whatever else begins to use this machine half-way makes steps slow in earnest."""
     alerts: list[Alert] = []
     run = make_live_run(rows=16, length=64)

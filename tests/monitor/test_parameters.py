@@ -18,7 +18,7 @@ from rmetric.monitor.estimators import FROZEN_RECORDS, TRAINED
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair import RecomputeStep
 from tests.live.live import read
-from tests.monitor.common import lines_of
+from tests.monitor.common import events_of
 
 
 class Layers(nn.Module):
@@ -206,7 +206,7 @@ def test_layers_that_are_frozen_by_accident_are_told_of_once_and_are_no_alert(
             first.requires_grad_(not frozen)
             training.train(monitor, 40)
     change = {"step": 40 + FROZEN_RECORDS, "setting": TRAINED, "before": 6.0, "now": 5.0}
-    lines = [{name: line[name] for name in change} for line in lines_of(log, "SETTING_CHANGED")]
+    lines = [{name: line[name] for name in change} for line in events_of(log, "SETTING_CHANGED")]
     assert lines == ([] if announced else [change])
     assert sum(TRAINED in record.getMessage() for record in caplog.records) == len(lines)
     assert monitor.alerts == {}

@@ -14,7 +14,7 @@ from torch import nn
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN
-from tests.monitor.common import lines_of
+from tests.monitor.common import events_of
 
 Change = Callable[[TrainingMonitor, nn.Module], None]
 CHANGED = 150
@@ -53,10 +53,10 @@ def announced(monitor: TrainingMonitor, model: nn.Module) -> None:
 def test_a_change_alerts_unless_it_is_announced(tmp_path: Path) -> None:
     assert CHANGED <= trained(nothing).alerts["r_metric_robust"] <= CHANGED + 4
     assert trained(announced, tmp_path / "run.jsonl").alerts == {}
-    assert lines_of(tmp_path / "run.jsonl", "PLANNED_CHANGE") == [
+    assert events_of(tmp_path / "run.jsonl", "PLANNED_CHANGE") == [
         {"event": "PLANNED_CHANGE", "step": CHANGED, "what": "another target"}
     ]
-    records = lines_of(tmp_path / "run.jsonl", "METRICS")
+    records = events_of(tmp_path / "run.jsonl", "METRICS")
     assert [(line["step"], line["planned_changes"]) for line in records if "planned_changes" in line] == [
         (CHANGED, 1.0)
     ]
@@ -69,8 +69,8 @@ def test_a_record_of_several_steps_has_all_changes_since_the_one_before(tmp_path
         monitor.planned("and a larger batch")
 
     trained(twice, tmp_path / "run.jsonl", record_every=20)
-    assert [line["step"] for line in lines_of(tmp_path / "run.jsonl", "PLANNED_CHANGE")] == [CHANGED, CHANGED]
-    records = lines_of(tmp_path / "run.jsonl", "METRICS")
+    assert [line["step"] for line in events_of(tmp_path / "run.jsonl", "PLANNED_CHANGE")] == [CHANGED, CHANGED]
+    records = events_of(tmp_path / "run.jsonl", "METRICS")
     assert [(line["step"], line["planned_changes"]) for line in records if "planned_changes" in line] == [(160, 2.0)]
 
 
@@ -80,9 +80,9 @@ def test_a_setting_that_changes_as_announced_is_in_the_log_and_alerts_nobody(tmp
         model.eval()
 
     assert trained(frozen, tmp_path / "run.jsonl").alerts == {}
-    (line,) = lines_of(tmp_path / "run.jsonl", "SETTING_CHANGED")
+    (line,) = events_of(tmp_path / "run.jsonl", "SETTING_CHANGED")
     assert line["step"] == CHANGED
-    records = lines_of(tmp_path / "run.jsonl", "METRICS")
+    records = events_of(tmp_path / "run.jsonl", "METRICS")
     assert [record["step"] for record in records if record["settings_changed"]] == [CHANGED]
 
 

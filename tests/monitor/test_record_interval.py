@@ -14,7 +14,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.record_interval import CHECKED, INTERVALS, RARE, REST, SHARE, TRIED, RecordInterval, interval
 from rmetric.monitor.repair import SkipUpdate
 from rmetric.replay import replay_log
-from tests.monitor.common import lines_of, small_loss, small_training
+from tests.monitor.common import events_of, small_training, train
 
 CHOSEN = CHECKED + TRIED
 
@@ -64,15 +64,6 @@ def test_a_number_is_kept_as_it_is() -> None:
     assert not found.choose() and found.steps == 7 and not found.open
 
 
-def train(monitor: TrainingMonitor, model: Any, optimizer: Any, steps: range) -> None:
-    for step in steps:
-        optimizer.zero_grad()
-        loss = small_loss(model, step)
-        loss.backward()
-        monitor.step(loss)
-        optimizer.step()
-
-
 def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_path: Path) -> None:
     model, optimizer = small_training()
     log, clock = tmp_path / "run.jsonl", itertools.count()
@@ -82,10 +73,10 @@ def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_p
     train(monitor, model, optimizer, range(1, 801))
     state = monitor.state_dict()
     monitor.detach()
-    (told,) = lines_of(log, "RECORD_INTERVAL")
+    (told,) = events_of(log, "RECORD_INTERVAL")
     every = told["steps"]
     assert told["step"] == CHOSEN + 1 and every in INTERVALS[2:]
-    records = lines_of(log, "METRICS")
+    records = events_of(log, "METRICS")
     expected = [*range(1, CHOSEN + 1), *(step for step in range(CHOSEN + 1, 801) if step % every == 0)]
     assert [record["step"] for record in records] == expected
     assert "grad_agreement" in records[CHOSEN - 1]
@@ -94,7 +85,7 @@ def test_the_log_says_which_interval_was_chosen_and_a_resumed_run_keeps_it(tmp_p
     resumed.load_state_dict(state)
     train(resumed, model, optimizer, range(801, 1001))
     resumed.close()
-    later = [record["step"] for record in lines_of(log, "METRICS") if record["step"] > 800]
+    later = [record["step"] for record in events_of(log, "METRICS") if record["step"] > 800]
     assert later == [step for step in range(801, 1001) if step % every == 0]
 
 
@@ -111,13 +102,13 @@ def test_a_last_loss_that_is_not_finite_has_a_record_and_fails_the_run(
     train(monitor, model, optimizer, range(120, 131))
     monitor.validation(math.nan)
     leave(monitor)
-    *_, before, last = lines_of(log, "METRICS")
+    *_, before, last = events_of(log, "METRICS")
     assert (before["step"], before["is_nan"], last["step"], last["is_nan"]) == (100, False, 130, True)
     assert monitor.alerts["numerics"] == 130
     replayed = replay_log(log).alerts
     assert monitor.alerts == {name: replayed[name] for name in monitor.alerts}
     failures = [{"event": "EXPERIMENT_FAILURE", "step": 130, "reason": "NAN_LOSS"}]
-    assert lines_of(log, "EXPERIMENT_FAILURE") == (failures if leave is TrainingMonitor.close else [])
+    assert events_of(log, "EXPERIMENT_FAILURE") == (failures if leave is TrainingMonitor.close else [])
 
 
 def test_a_last_loss_that_is_finite_again_has_a_record_and_one_that_always_was_has_none(
@@ -130,8 +121,8 @@ def test_a_last_loss_that_is_finite_again_has_a_record_and_one_that_always_was_h
     monitor.step(math.nan)
     train(monitor, model, optimizer, range(51, 61))
     monitor.close()
-    assert [record["step"] for record in lines_of(log, "METRICS")] == [50, 60]
-    assert lines_of(log, "EXPERIMENT_SUCCESS")
+    assert [record["step"] for record in events_of(log, "METRICS")] == [50, 60]
+    assert events_of(log, "EXPERIMENT_SUCCESS")
     with TrainingMonitor(model, optimizer, hardware=False, record_every=50) as monitor:
         train(monitor, model, optimizer, range(1, 120))
     assert monitor.last is not None and monitor.last.step == 100
@@ -162,8 +153,8 @@ def test_an_epoch_in_order_of_which_fewer_batches_are_looked_at_has_not_become_s
     for step in range(1, 301):
         train(monitor, model, optimizer, range(step % 80, step % 80 + 1))
     monitor.close()
-    assert len(lines_of(log, "RECORD_INTERVAL")) == 1
-    assert lines_of(log, "SETTING_CHANGED") == []
+    assert len(events_of(log, "RECORD_INTERVAL")) == 1
+    assert events_of(log, "SETTING_CHANGED") == []
 
 
 @pytest.mark.parametrize("option", [{"sync": True}, {"policy": SkipUpdate()}, {"mechanism": "auto"}])

@@ -17,19 +17,9 @@ from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks.base import points
 from rmetric.replay import replay_log
 from tests.helpers import lines_of
-from tests.monitor.common import lines_of as lines_about
-from tests.monitor.common import small_loss, small_training
+from tests.monitor.common import events_of, small_training, train
 
 MODES: list[dict[str, Any]] = [{}, {"sync": True}, {"policy": RecomputeStep(rehearsal=False)}]
-
-
-def train(monitor: TrainingMonitor, model: Any, optimizer: Any, first: int, last: int) -> None:
-    for step in range(first, last + 1):
-        optimizer.zero_grad()
-        loss = small_loss(model, step)
-        loss.backward()
-        monitor.step(loss)
-        optimizer.step()
 
 
 def lines(log: Path) -> list[tuple[str, int]]:
@@ -44,9 +34,9 @@ def test_evaluations_stand_at_their_own_step_the_last_one_too(tmp_path: Path, op
     model, optimizer = small_training()
     with TrainingMonitor(model, optimizer, log=log, hardware=False, **options) as monitor:
         monitor.validation(5.0)  # before the first step
-        train(monitor, model, optimizer, 1, 3)
+        train(monitor, model, optimizer, range(1, 4))
         monitor.validation(4.0)
-        train(monitor, model, optimizer, 4, 5)
+        train(monitor, model, optimizer, range(4, 6))
         monitor.validation(torch.tensor(3.0))
         monitor.state_dict()
     kinds = [("METRICS", step) for step in (1, 2, 3)] + [("VALIDATION", 3)] + [("METRICS", step) for step in (4, 5)]
@@ -62,9 +52,9 @@ def test_a_replay_draws_them_at_their_own_step(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     model, optimizer = small_training()
     with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
-        train(monitor, model, optimizer, 1, 3)
+        train(monitor, model, optimizer, range(1, 4))
         monitor.validation(4.0)
-        train(monitor, model, optimizer, 4, 5)
+        train(monitor, model, optimizer, range(4, 6))
         monitor.validation(3.0)
     curve = replay_log(log, trace=True).trace.series["validation_loss"]
     assert curve.steps.tolist() == [3, 5] and curve.values.tolist() == [4.0, 3.0]
@@ -75,7 +65,7 @@ def test_a_log_without_such_events_is_drawn_where_its_records_have_a_new_loss(tm
     model, optimizer = small_training()
     with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
         for step in range(1, 6):
-            train(monitor, model, optimizer, step, step)
+            train(monitor, model, optimizer, [step])
             monitor.validation(5.0 - step // 2)
     kept = [line for line in log.read_text().splitlines(keepends=True) if '"VALIDATION"' not in line]
     log.write_text("".join(kept))
@@ -98,19 +88,19 @@ def test_a_resumed_run_writes_the_same_lines(tmp_path: Path, checkpoint_first: b
         return monitor.state_dict()
 
     straight, model, optimizer = begin("straight.jsonl")
-    train(straight, model, optimizer, 1, 4)
+    train(straight, model, optimizer, range(1, 5))
     middle(straight)
     if checkpoint_first:
         straight.validation(4.0)
-    train(straight, model, optimizer, 5, 8)
+    train(straight, model, optimizer, range(5, 9))
     straight.close()
 
     first, model, optimizer = begin("resumed.jsonl")
-    train(first, model, optimizer, 1, 4)
+    train(first, model, optimizer, range(1, 5))
     state = middle(first)
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     first.validation(7.0)  # after the checkpoint: lost with the crash
-    train(first, model, optimizer, 5, 6)
+    train(first, model, optimizer, range(5, 7))
     first.detach()
 
     second, model, optimizer = begin("resumed.jsonl")
@@ -118,7 +108,7 @@ def test_a_resumed_run_writes_the_same_lines(tmp_path: Path, checkpoint_first: b
     second.load_state_dict(state)
     if checkpoint_first:
         second.validation(4.0)  # the loop does it again
-    train(second, model, optimizer, 5, 8)
+    train(second, model, optimizer, range(5, 9))
     second.close()
     assert (tmp_path / "resumed.jsonl").read_bytes() == (tmp_path / "straight.jsonl").read_bytes()
 
@@ -131,12 +121,12 @@ def test_an_evaluation_after_the_last_record_that_is_not_finite_is_an_alert(
     log, told = tmp_path / "run.jsonl", list[Alert]()
     model, optimizer = small_training()
     monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, record_every=every, on_alert=told.append)
-    train(monitor, model, optimizer, 1, 49)
+    train(monitor, model, optimizer, range(1, 50))
     monitor.validation(0.5)
-    train(monitor, model, optimizer, 50, 50)
+    train(monitor, model, optimizer, range(50, 51))
     monitor.validation(math.nan)
     leave(monitor)
-    (alert,) = lines_about(log, "ALERT")
+    (alert,) = events_of(log, "ALERT")
     assert (alert["step"], alert["detector"], alert["at_end"]) == (50, "numerics", True)
     assert alert["message"].startswith("Step 50: the validation loss is not finite (found by broken numbers).")
     assert monitor.alerts == {"numerics": 50} and [alert.message for alert in told] == [alert["message"]]
@@ -150,16 +140,16 @@ def test_a_run_that_goes_on_after_such_an_end_tells_of_it_once(tmp_path: Path) -
         return TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False), model, optimizer
 
     first, model, optimizer = begin()
-    train(first, model, optimizer, 1, 40)
+    train(first, model, optimizer, range(1, 41))
     first.validation(math.nan)
     state = first.state_dict()
     first.close()
     second, model, optimizer = begin()
     second.load_state_dict(state)
-    train(second, model, optimizer, 41, 100)
+    train(second, model, optimizer, range(41, 101))
     second.validation(0.4)
     second.close()
-    assert [alert["step"] for alert in lines_about(tmp_path / "run.jsonl", "ALERT")] == [41]
+    assert [alert["step"] for alert in events_of(tmp_path / "run.jsonl", "ALERT")] == [41]
     assert diagnose(tmp_path / "run.jsonl").severity == "warning"
 
 
@@ -174,14 +164,14 @@ def test_an_evaluation_between_two_records_has_one_line_after_a_resume(tmp_path:
     log = tmp_path / "run.jsonl"
     model, optimizer = small_training()
     monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, record_every=5)
-    train(monitor, model, optimizer, 1, 11)
+    train(monitor, model, optimizer, range(1, 12))
     monitor.validation(0.5)
-    train(monitor, model, optimizer, 12, 12)
+    train(monitor, model, optimizer, range(12, 13))
     state = monitor.state_dict()
     monitor.detach()
     monitor = TrainingMonitor(model, optimizer, log=log, hardware=False, record_every=5)
     monitor.load_state_dict(state)
-    train(monitor, model, optimizer, 13, 15)
+    train(monitor, model, optimizer, range(13, 16))
     monitor.close()
     assert [step for kind, step in lines(log) if kind == "VALIDATION"] == [11]
     assert read_log(log).observations["validation_loss"].tolist()[-1] == 0.5

@@ -1,8 +1,6 @@
 """The model ships, streams and needs no scikit-learn; its file is read back exactly or refused in one line."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
@@ -17,7 +15,7 @@ from rmetric.risk.features import features_of
 from rmetric.risk.model import FAMILIES, RiskModel, cumulative, family_of
 from rmetric.risk.model_file import to_json
 from rmetric.risk.parameters import BENIGN, UNKNOWN
-from tests.helpers import healthy_observations
+from tests.helpers import healthy_observations, printed_by
 from tests.risk.helpers import bits
 
 
@@ -107,8 +105,7 @@ def test_the_shipped_model_needs_no_scikit_learn() -> None:
         "from rmetric.risk.model import RiskModel\n"
         "print(len(RiskModel.shipped().update(Observation(1, training_loss=3.0)).risk))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == len(RiskModel.shipped().horizons)
+    assert int(printed_by(program)) == len(RiskModel.shipped().horizons)
 
 
 def test_every_simulated_fault_has_exactly_one_family() -> None:

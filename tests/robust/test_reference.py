@@ -61,7 +61,7 @@ def test_a_calm_signal_is_judged_by_the_floor() -> None:
 
 
 def trend(**changes: float) -> RobustTrend:
-    return RobustTrend(**{"window": 64, "warm_up": 48, "floor": 1e-6, "growth": 0.0, "clip": 5.0, **changes})  # type: ignore[arg-type]
+    return RobustTrend(**{"window": 64, "warm_up": 48, "floor": 1e-6, "growth": 0.0, **changes})  # type: ignore[arg-type]
 
 
 def scores(values: np.ndarray, **changes: float) -> np.ndarray:

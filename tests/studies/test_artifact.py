@@ -9,8 +9,8 @@ import pytest
 
 from studies.artifact import check as command
 from studies.artifact.claims import BADGES, Check, Claim, read_checks
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 HEADLINE = re.compile(r"<!-- headline.*?<!-- /headline -->", re.S)
 
 

@@ -21,14 +21,13 @@ from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_log
 from rmetric.replay import replay_log
 from run_case_study import main
-from tests.helpers import ended_by, ends_of_a_command, lines_of, strict_json
+from tests.helpers import ROOT, ended_by, ends_of_a_command, lines_of, strict_json
 
 pytest.importorskip("torch", reason="the case study needs torch")
 pytest.importorskip("transformers", reason="the case study needs transformers")
 
 pytestmark = pytest.mark.long
 
-ROOT = Path(__file__).resolve().parents[2]
 FLIP = "SILENT_DATA_CORRUPTION:target=weight,bit=30,tensor=layers.1.self_attn.o_proj"
 SMALL = ["--steps", "82", "--fault-step", "21", "--batch", "4", "--length", "32", "--workers", "2", "--device", "cpu"]
 FAULTS = [FLIP, "LR_SPIKE:factor=2,duration_steps=3", "NONE"]

@@ -10,8 +10,7 @@ import pytest
 from rmetric.dataset.read import read_stored
 from rmetric.detectors import ROBUST, make_detector
 from studies import concepts
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import ROOT
 
 
 @pytest.mark.slow

@@ -32,7 +32,6 @@ from studies.paper.plan import StudyPlan
 from studies.paper.run import simulate_study
 from studies.paper.tables.headline import rows_of
 
-ROOT = Path(__file__).resolve().parents[2]
 NAMES = {
     "figure_0_result",
     "figure_1_concept",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from run_modern_experiments import main as run_study
 from studies.ladder.run import caption_of, main, results, simulated
 from studies.ladder.rungs import ALONE, CONDITIONS, rungs
 from studies.paper.plan import AS_PUBLISHED, PublishedPlan
+from tests.helpers import ROOT
 
 FEW = {"repetitions": 1, "severities": ("medium",), "controls": 6}
 
@@ -91,7 +91,7 @@ def test_the_caption_counts_the_runs_that_were_scored_and_the_false_alarms(tmp_p
     nothing = {"f1": Score.undefined("not scored"), "false_alarms_per_1000": Score(4.0)}
     monkeypatch.setattr("studies.ladder.run.simulated", lambda *_: nothing)
     monkeypatch.setattr("studies.ladder.run.scores_of", lambda *_: nothing)
-    data = Path(__file__).parents[2] / "data/real_runs_transfer.parquet"
+    data = ROOT / "data/real_runs_transfer.parquet"
     found = list(results(data, 1, **FEW))
     assert "Rungs 0 to 7 are 42 simulated runs each; rung 8 the 132 real runs; rung 9 the 66 of" in caption_of(found)
     assert found[-2].title == "132 real runs"
@@ -100,7 +100,7 @@ def test_the_caption_counts_the_runs_that_were_scored_and_the_false_alarms(tmp_p
 
 @pytest.mark.long
 def test_the_ladder_is_written_as_table_and_figure(tmp_path):
-    data = Path(__file__).parents[2] / "data/real_runs.parquet"
+    data = ROOT / "data/real_runs.parquet"
     main(["--repetitions", "1", "--jobs", "1", "--data", str(data), "--out", str(tmp_path)])
     table = pd.read_csv(tmp_path / "ladder.csv")
     assert len(table) == len(CONDITIONS) + 3

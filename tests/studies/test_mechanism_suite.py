@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from run_case_study import main
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.helpers import ROOT
 
 
 def test_a_suite_has_options_of_its_own_and_its_help_needs_no_torch() -> None:

@@ -31,6 +31,7 @@ from studies.robust.fit import (
     worst,
     zoo,
 )
+from tests.helpers import ROOT
 from tests.robust.runs import ONSET, disturbed, healthy
 
 
@@ -217,7 +218,7 @@ def test_a_file_that_holds_no_settings_is_refused_in_one_line(tmp_path: Path, te
 
 
 def test_the_shipped_settings_say_where_they_come_from() -> None:
-    text = (Path(__file__).parents[2] / "rmetric" / "robust" / "settings.json").read_text()
+    text = (ROOT / "rmetric" / "robust" / "settings.json").read_text()
     origin = json.loads(text)["provenance"]
     assert [*origin["sources"]] == ["real_runs", "algoperf", "nanogpt", "zoo"]
     for source in origin["sources"].values():

@@ -26,8 +26,8 @@ from studies.log_files import Entry, Finished
 from studies.paper.plan import StudyPlan
 from studies.paper.run import IN_PARTS, SIMULATION, simulate_all, simulate_study
 from studies.runner import MANIFEST, Backend, run_study
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TINY = StudyPlan.smoke(steps=400, architectures=("gpt-4-moe", "mistral-7b"))
 SHORT = StudyPlan.smoke(steps=400, architectures=("mistral-7b",))
 """12 runs."""

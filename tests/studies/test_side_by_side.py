@@ -25,9 +25,9 @@ from studies.paper.tables import build_tables
 from studies.paper.tables.headline import rows_of
 from studies.real_runs.publish import write_data_set
 from tests.evaluation.builders import build_logs
+from tests.helpers import ROOT
 from tests.studies.test_figures import assert_texts_are_clear
 
-ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 DETECTORS = ["loss_spike", "r_metric", "grad_norm", "robust_z"]
 TINY = ("tiny-llama", "tiny-mistral")
@@ -409,7 +409,7 @@ def test_figures_that_need_real_runs_say_so(studies: dict[str, Evaluator]) -> No
         draw_figures(Inputs({"one": studies["real"], "two": studies["real"]}), ["6"])
 
 
-def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], monkeypatch) -> None:
     monkeypatch.setattr(curves, "MOST_CURVES", 2)
     names = curves.chosen(list(studies.values()))
     assert names[0] == "r_metric" and len(names) == 2
@@ -428,7 +428,7 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
 
 
 @pytest.mark.long
-def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     main = importlib.import_module("generate_paper_tables").main
     out = [
@@ -453,7 +453,7 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert kept == {"simulated", "real", *EXTRA_SETS}
 
 
-def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     assert importlib.import_module("generate_paper_tables").main(["--tables", "99"]) == 2
     assert "unknown table '99' (known: 1, 2, 3," in capsys.readouterr().err
@@ -467,7 +467,7 @@ def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Tabl
 
 
 @pytest.mark.long
-def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     main = importlib.import_module("generate_all_figures").main
     out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3", "--detectors", *DETECTORS]
@@ -477,7 +477,7 @@ def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monk
 
 
 @pytest.mark.long
-def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_path: Path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     options = ["--logs", *map(str, sources), "--jobs", "1", "--bootstrap", "30", "--detectors", "r_metric", "robust_z"]
     assert reproduce.main([*options, "--out", str(tmp_path / "once")]) == 0
@@ -494,6 +494,6 @@ def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_pat
     assert len(once) > 40 and once == twice
 
 
-def test_at_once_tells_of_a_mistake_in_one_line(capsys) -> None:  # type: ignore[no-untyped-def]
+def test_at_once_tells_of_a_mistake_in_one_line(capsys) -> None:
     assert reproduce.main(["--detectors", "r_metrics"]) == 2
     assert capsys.readouterr().err.count("\n") == 1

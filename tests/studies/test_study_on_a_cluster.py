@@ -15,8 +15,8 @@ import generate_paper_tables
 import run_modern_experiments
 from rmetric.evaluation.studies import load_study
 from studies.paper.plan import StudyPlan
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = ["--smoke", "--steps", "600"]
 
 

@@ -28,8 +28,8 @@ from studies import captions
 from studies.paper.claims import ledger
 from studies.paper.tables import CATALOGUE, build_tables
 from tests.evaluation.builders import build_log, build_logs
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DETECTORS = ["loss_spike", "r_metric", "grad_norm", "validation_slope"]
 
 

@@ -22,6 +22,7 @@ from studies.zoo.disturbances import DISTURBANCES
 from studies.zoo.plan import ZooPlan, ZooSpec, can_have, fitting_disturbances, groups_of
 from studies.zoo.run import ZOO, record_here
 from studies.zoo.training import KINDS, Examples, KindRun
+from tests.helpers import ROOT
 
 SMALL = ZooPlan(kinds=("cnn_sgd",), seeds=(0,), steps=70, eval_every=10)
 ONSET = 23
@@ -93,12 +94,12 @@ def test_twins_alone_are_those_that_have_forks_elsewhere() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("zoo", ["zoo", "zoo_2", "zoo_3"])
 def test_the_published_runs_are_those_of_the_plan(zoo: str) -> None:
-    index = Path(__file__).resolve().parents[2] / "data" / f"{zoo}_index.csv"
+    index = ROOT / "data" / f"{zoo}_index.csv"
     published = {row["run"] for row in csv.DictReader(index.read_text(encoding="utf-8").splitlines())}
     assert published <= {spec.experiment_id for spec in ZooPlan(zoo=zoo).specs()}
 
 
-def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_set_is_chosen_on_the_command_line_and_an_unknown_one_lists_the_others(tmp_path: Path, capsys) -> None:
     assert record.main(["--zoo", "zo", "--out", str(tmp_path)]) == 2
     assert "belongs to the set 'zo'; choose among zoo" in capsys.readouterr().err
 
@@ -190,7 +191,7 @@ def test_the_logs_are_read_as_those_of_a_study(group: dict[str, Run]) -> None:
 
 
 @pytest.mark.long
-def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_grows_and_a_recording_with_other_settings_is_refused(tmp_path: Path, capsys) -> None:
     command = ["--out", str(tmp_path), "--kinds", "cnn_sgd", "--steps", "28", "--jobs", "1", "--resume", "--seeds"]
     assert record.main([*command, "0"]) == 0
     before = {path.name: path.read_bytes() for path in tmp_path.glob("*.jsonl")}

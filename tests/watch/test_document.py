@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from rmetric.commands import main
+from tests.helpers import ROOT
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
-DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "watch.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
 COMMANDS = [
     shlex.split(line)[1:] for block in re.findall(r"```\n(.*?)```", DOCUMENT, re.S) for line in block.splitlines()
 ]

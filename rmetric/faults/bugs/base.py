@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmetric.errors import UserError
 from rmetric.faults.base import Fault
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from torch.nn import Parameter
 
     from rmetric.live.run import LiveRun
-
-_ABSENT = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +36,8 @@ class Bug(Fault):
 class PartialBug(Bug):
     """A bug of a part of something: tensors, steps, examples. A subclass says of what."""
 
-    above = {"share": 0.0}  # noqa: RUF012
-    at_most = {"share": 1.0}  # noqa: RUF012
+    above = {"share": 0.0}
+    at_most = {"share": 1.0}
 
     share: float = 0.5
     """Above 0 and up to 1."""
@@ -74,17 +72,3 @@ def is_distributed(training: LiveRun) -> bool:
     from torch.nn.parallel import DistributedDataParallel
 
     return isinstance(training.model, DistributedDataParallel)
-
-
-@contextmanager
-def replaced(target: object, name: str, value: Any) -> Iterator[None]:
-    """Give an object another value of an attribute, as long as the context lasts."""
-    before = vars(target).get(name, _ABSENT)
-    setattr(target, name, value)
-    try:
-        yield
-    finally:
-        if before is _ABSENT:
-            delattr(target, name)
-        else:
-            setattr(target, name, before)

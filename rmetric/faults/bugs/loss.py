@@ -26,9 +26,9 @@ class LossOverPadding(Bug):
     """
 
     source = "Hugging Face 2024, Fixing Gradient Accumulation (the denominator must be the tokens that count)"
-    severities = {"low": {"padding": 0.2}, "medium": {"padding": 0.5}, "high": {"padding": 0.9}}  # noqa: RUF012
-    above = {"padding": 0.0}  # noqa: RUF012
-    below = {"padding": 1.0}  # noqa: RUF012
+    severities = {"low": {"padding": 0.2}, "medium": {"padding": 0.5}, "high": {"padding": 0.9}}
+    above = {"padding": 0.0}
+    below = {"padding": 1.0}
 
     padding: float = 0.5
     """Mean share of padding, in (0, 1); that of a micro-batch is drawn uniformly as far around it as 0 and 1 allow."""
@@ -56,8 +56,8 @@ class LossSummed(Bug):
     """The loss is summed where it was a mean: it and its gradients are as many times as large as there are terms."""
 
     source = "PyTorch documentation, torch.nn.CrossEntropyLoss (reduction)"
-    severities = {"low": {"terms": 8}, "medium": {"terms": 64}, "high": {"terms": 1024}}  # noqa: RUF012
-    at_least = {"terms": 2}  # noqa: RUF012
+    severities = {"low": {"terms": 8}, "medium": {"terms": 64}, "high": {"terms": 1024}}
+    at_least = {"terms": 2}
 
     terms: int = 64
     """Terms of the sum, at least 2."""

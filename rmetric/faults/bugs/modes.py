@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
-from rmetric.faults.bugs.base import Bug, replaced
+from rmetric.faults.bugs.base import Bug
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,8 +31,8 @@ class DropoutState(Bug):
     """
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (transformers-33844: on in evaluation)"
-    severities = {"low": {"dropout": "on"}, "medium": {}, "high": {}}  # noqa: RUF012
-    one_of = {"dropout": get_args(Dropout)}  # noqa: RUF012
+    severities = {"low": {"dropout": "on"}, "medium": {}, "high": {}}
+    one_of = {"dropout": get_args(Dropout)}
 
     dropout: Dropout = "off"
     """State in which it stays."""
@@ -78,8 +79,8 @@ class NormStatisticsFrozen(Bug):
     """
 
     source = "Wu, Johnson 2021, arXiv 2105.07576 (frozen and inconsistent statistics of batch norm)"
-    severities = {"low": {"statistics": "stale"}, "medium": {}, "high": {}}  # noqa: RUF012
-    one_of = {"statistics": get_args(Statistics)}  # noqa: RUF012
+    severities = {"low": {"statistics": "stale"}, "medium": {}, "high": {}}
+    one_of = {"statistics": get_args(Statistics)}
 
     statistics: Statistics = "used"
     """Whether the frozen statistics are used in training, or only become stale."""
@@ -118,9 +119,9 @@ class DropoutTooHigh(Bug):
     """Dropout leaves out nearly everything: its rate was given where the share that is kept was asked for."""
 
     source = "Srivastava et al. 2014, JMLR 15 (p is the probability to keep a unit there, to drop it in libraries)"
-    severities = {"low": {"rate": 0.7}, "medium": {"rate": 0.95}, "high": {"rate": 0.99}}  # noqa: RUF012
-    above = {"rate": 0.0}  # noqa: RUF012
-    below = {"rate": 1.0}  # noqa: RUF012
+    severities = {"low": {"rate": 0.7}, "medium": {"rate": 0.95}, "high": {"rate": 0.99}}
+    above = {"rate": 0.0}
+    below = {"rate": 1.0}
 
     rate: float = 0.95
     """Probability that an entry is left out, in (0, 1)."""

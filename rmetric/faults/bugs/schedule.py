@@ -48,8 +48,8 @@ class ScheduleSteppedTwice(Bug):
     """
 
     source = "Accelerate documentation, step_scheduler_with_optimizer (a scheduler is stepped once a process)"
-    severities = {"low": {}, "medium": {}, "high": {"times": 8}}  # noqa: RUF012
-    at_least = {"times": 2}  # noqa: RUF012
+    severities = {"low": {}, "medium": {}, "high": {"times": 8}}
+    at_least = {"times": 2}
 
     times: int = 2
     """Steps of the schedule in a step of the training, at least 2."""

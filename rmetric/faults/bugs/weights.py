@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.faults.base import register_fault
 from rmetric.faults.bugs.base import (
@@ -15,7 +16,6 @@ from rmetric.faults.bugs.base import (
     is_distributed,
     number_of,
     randomness_kept,
-    replaced,
     trained_parameters,
 )
 
@@ -36,7 +36,7 @@ class LayerReinitialised(PartialBug):
     """
 
     source = "transformers' warning that some weights were newly initialized; torch: load_state_dict(strict=False)"
-    severities = {"low": {"share": 0.05}, "medium": {"share": 0.3}, "high": {"share": 1.0}}  # noqa: RUF012
+    severities = {"low": {"share": 0.05}, "medium": {"share": 0.3}, "high": {"share": 1.0}}
 
     share: float = 0.3
     """Share of the modules with weights of their own, drawn at the onset: at least one; above 0 and up to 1."""
@@ -75,8 +75,8 @@ class WeightsRot(Bug):
     """Every step adds a little noise to all weights, as a broken copy between devices or a lossy checkpoint does."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
-    severities = {"low": {"noise": 1e-3}, "medium": {"noise": 1e-2}, "high": {"noise": 3e-2}}  # noqa: RUF012
-    above = {"noise": 0.0}  # noqa: RUF012
+    severities = {"low": {"noise": 1e-3}, "medium": {"noise": 1e-2}, "high": {"noise": 3e-2}}
+    above = {"noise": 0.0}
 
     noise: float = 1e-2
     """Standard deviation of the noise of a step, relative to the tensor's root mean square; above 0."""
@@ -113,8 +113,8 @@ class Bf16Weights(Bug):
     """
 
     source = "Zamirai et al. 2020, arXiv 2010.06192 (nearest rounding of weight updates)"
-    severities = {"low": {"precision": "float16"}, "medium": {}, "high": {}}  # noqa: RUF012
-    one_of = {"precision": get_args(Precision)}  # noqa: RUF012
+    severities = {"low": {"precision": "float16"}, "medium": {}, "high": {}}
+    one_of = {"precision": get_args(Precision)}
 
     precision: Precision = "bfloat16"
     """Type that the weights are rounded to."""
@@ -147,7 +147,7 @@ class StaleWeights(Bug):
     """
 
     source = "PyTorch documentation, torch.autocast (cache_enabled); TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (lightning-thunder-725)"  # noqa: E501
-    severities = {"low": {"refresh_every": 4}, "medium": {"refresh_every": 32}, "high": {}}  # noqa: RUF012
+    severities = {"low": {"refresh_every": 4}, "medium": {"refresh_every": 32}, "high": {}}
 
     refresh_every: int = 0
     """Steps after which the copies are made anew; 0: never."""
@@ -205,10 +205,10 @@ class AverageNotTakenOut(Bug):
     """For each evaluation the weights are replaced by their moving average, and nobody puts the true ones back."""
 
     source = "Tarvainen, Valpola 2017, arXiv 1703.01780 (averages of weights are for evaluation)"
-    severities = {"low": {"every": 50}, "medium": {"every": 5}, "high": {"every": 1}}  # noqa: RUF012
-    at_least = {"every": 1}  # noqa: RUF012
-    above = {"decay": 0.0}  # noqa: RUF012
-    below = {"decay": 1.0}  # noqa: RUF012
+    severities = {"low": {"every": 50}, "medium": {"every": 5}, "high": {"every": 1}}
+    at_least = {"every": 1}
+    above = {"decay": 0.0}
+    below = {"decay": 1.0}
 
     every: int = 5
     """Steps from one evaluation to the next, at least 1."""
@@ -238,7 +238,7 @@ class EmbeddingCorrupted(PartialBug):
     """Some rows of the embeddings are large noise, since a shard of them was lost. An event, not a state."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
-    severities = {"low": {"share": 0.02}, "medium": {"share": 0.125}, "high": {"share": 0.5}}  # noqa: RUF012
+    severities = {"low": {"share": 0.02}, "medium": {"share": 0.125}, "high": {"share": 0.5}}
 
     share: float = 0.125
     """Share of the rows, drawn at the onset: at least one; above 0 and up to 1."""

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names, replaced
+from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names
 from rmetric.monitor.arguments import unwrapped
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook

@@ -1,4 +1,4 @@
-"""What adapters share: options checked, a method replaced, errors logged and not raised, passes that are not seen."""
+"""What adapters share: options checked, errors logged and not raised, passes that are not seen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import checked_policies
@@ -87,24 +87,6 @@ class UnseenPasses:
 
 
 @contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Replace a method of an object or a class, as long as the context lasts.
-
-    What somebody else has put over it in the meantime is left alone.
-    """
-    own = vars(owner).get(name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        if vars(owner).get(name) is value:
-            if own is None:
-                delattr(owner, name)
-            else:
-                setattr(owner, name, own)
-
-
-@contextmanager
 def log_errors(doing: str) -> Iterator[None]:
     """Log an error inside the context as a warning, so that training goes on; a :class:`UserError` is raised."""
     try:
@@ -112,4 +94,4 @@ def log_errors(doing: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # noqa: BLE001 - the training must not end because it is watched
-        LOGGER.warning("%s failed, training goes on: %s: %s", doing, type(error).__name__, error)
+        LOGGER.warning("%s failed, training goes on: %s", doing, on_one_line(error))

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
+from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
@@ -26,7 +27,6 @@ from rmetric.monitor.adapters.hooks import (
     UnseenPasses,
     check_option_names,
     log_errors,
-    replaced,
     tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
+from rmetric.errors import on_one_line
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.tensors import gathered, norms_of
 
@@ -73,9 +74,9 @@ class MicroBatchDispersion:
     def _hooked(self, parameter: nn.Parameter) -> RemovableHandle:
         handle: RemovableHandle
         if self._measuring:
-            handle = parameter.register_hook(unserializable_hook(self._watcher(parameter)))  # type: ignore[no-untyped-call]
+            handle = parameter.register_hook(unserializable_hook(self._watcher(parameter)))
         else:
-            handle = parameter.register_post_accumulate_grad_hook(self._count)  # type: ignore[no-untyped-call]
+            handle = parameter.register_post_accumulate_grad_hook(self._count)
         return handle
 
     def collect(self) -> Tensor | None:
@@ -196,5 +197,5 @@ class MicroBatchDispersion:
 
     def _give_up(self, error: Exception) -> None:
         """Go on without these norms; no error of this class may leave a backward pass."""
-        LOGGER.warning("gradients of micro-batches are no longer measured: %s: %s", type(error).__name__, error)
+        LOGGER.warning("gradients of micro-batches are no longer measured: %s", on_one_line(error))
         self.close()

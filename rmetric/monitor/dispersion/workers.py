@@ -153,7 +153,7 @@ class _ParameterHooks:
         self._model, self._gather = model, gather
         self._pass = -1
         self.handles: list[RemovableHandle] = [
-            parameter.register_post_accumulate_grad_hook(self._accumulated)  # type: ignore[no-untyped-call]
+            parameter.register_post_accumulate_grad_hook(self._accumulated)
             for parameter in model.parameters()
             if parameter.requires_grad
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from bisect import bisect_left, insort
 from collections import deque
 
@@ -90,7 +91,7 @@ class StepTimes:
         insort(self._sorted_s, step_time_s)
 
     def _deviation_s(self, level_s: float) -> float:
-        return sorted(abs(seconds - level_s) for seconds in self._sorted_s)[len(self._sorted_s) // 2]
+        return statistics.median_high(abs(seconds - level_s) for seconds in self._sorted_s)
 
     def _report(self, step_time_s: float, level_s: float) -> HardwareReport:
         stalled = step_time_s > STALL_FACTOR * level_s and step_time_s - level_s > STALL_EXCESS_S

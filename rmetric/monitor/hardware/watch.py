@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self, TypeVar
 
+from rmetric.errors import on_one_line
 from rmetric.monitor.hardware.kernel_log import KernelLogSource
 from rmetric.monitor.hardware.nvml import NvmlSource
 from rmetric.monitor.hardware.reports import HardwareReport, HardwareSource, HardwareUnavailable
@@ -125,7 +126,7 @@ class HardwareWatch:
                 except HardwareUnavailable as error:
                     self._take_out(source, str(error))
                 except Exception as error:  # noqa: BLE001 - whatever a driver does, training goes on
-                    self._take_out(source, f"{source.name} failed: {_in_words(error)}")
+                    self._take_out(source, f"{source.name} failed: {on_one_line(error)}")
             return bool(self._sources)
 
     def close(self) -> None:
@@ -195,12 +196,8 @@ def _try(make: Callable[[], Source], missing: list[str]) -> Source | None:
     except HardwareUnavailable as error:
         missing.append(str(error))
     except Exception as error:  # noqa: BLE001 - whatever a driver does, training goes on
-        missing.append(_in_words(error))
+        missing.append(on_one_line(error))
     return None
-
-
-def _in_words(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def _counts(sources: Sequence[HardwareSource]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
@@ -94,7 +95,7 @@ class OfLate(Remembered):
 
     @property
     def _middle(self) -> float:
-        return sorted(self._usual)[len(self._usual) // 2] if self._usual else math.nan
+        return statistics.median_high(self._usual) if self._usual else math.nan
 
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
         self._now = self._value(measured)

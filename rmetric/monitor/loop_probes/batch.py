@@ -138,7 +138,7 @@ class BatchProbe:
         self._passes.add(this)
         self._first = self._first or this
         for tensor in returned:
-            tensor.register_hook(this)  # type: ignore[no-untyped-call]
+            tensor.register_hook(this)
 
     @ends_alone
     def _reached(self, this: _Pass) -> None:

@@ -60,7 +60,7 @@ class TargetProbe:
         tensors = filter(is_plain, islice(tree_iter(returned), LEAVES))
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
         if logits is not None and logits.shape[-1] > 1:
-            self._of_pass = logits.register_hook(self._reached)  # type: ignore[no-untyped-call]
+            self._of_pass = logits.register_hook(self._reached)
 
     @ends_alone
     def _reached(self, gradient: Tensor | None) -> None:

@@ -23,11 +23,11 @@ RESTS = 48
 """Calls of the monitor since the last update from which on weights that move are moved by somebody else."""
 
 
-def are_others(now: Tensor, before: Tensor) -> Tensor:
+def _are_others(now: Tensor, before: Tensor) -> Tensor:
     """Whether weights are others than before, but for a clamp: what that has moved has one of two values.
 
     >>> before = torch.tensor([1, 5, 7, 9])
-    >>> [bool(are_others(torch.tensor(now), before)) for now in ([2, 5, 6, 6], [2, 5, 6, 8])]
+    >>> [bool(_are_others(torch.tensor(now), before)) for now in ([2, 5, 6, 6], [2, 5, 6, 8])]
     [False, True]
     """
     moved, limits = now != before, torch.iinfo(now.dtype)
@@ -181,7 +181,7 @@ class UpdateProbe:
             if (now.device, now.shape) != (self._left.device, self._left.shape):  # the model was moved, or resized
                 self._left = None
                 return
-            self._changed = are_others(now, self._left)
+            self._changed = _are_others(now, self._left)
         earlier = self._parameter.grad
         cleared = torch.ones_like(self._changed) if earlier is None else (stored(earlier) == 0).all()
         self._is_first = cleared.int()
@@ -228,7 +228,7 @@ class UpdateProbe:
         if self._of_passes:
             return
         self._of_passes = [
-            parameter.register_hook(self._look),  # type: ignore[no-untyped-call]
+            parameter.register_hook(self._look),
             parameter.register_post_accumulate_grad_hook(self._added),
         ]
         if self._alone:  # with several processes gradients are averaged after a pass

@@ -116,8 +116,8 @@ class GradientAlignment(MechanismMonitor):
             if not parameter.requires_grad:  # frozen, perhaps for a while
                 continue
             self._handles += [
-                parameter.register_hook(unserializable_hook(self._guard.guarded(self._finder(index)))),  # type: ignore[no-untyped-call]
-                parameter.register_post_accumulate_grad_hook(self._guard.guarded(self._keeper(index))),  # type: ignore[no-untyped-call]
+                parameter.register_hook(unserializable_hook(self._guard.guarded(self._finder(index)))),
+                parameter.register_post_accumulate_grad_hook(self._guard.guarded(self._keeper(index))),
             ]
 
     def restart(self) -> None:

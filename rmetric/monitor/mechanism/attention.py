@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmetric.errors import on_one_line
 from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
@@ -129,7 +130,7 @@ class AttentionRows(MechanismMonitor):
                 self._samples[module] = sample_of(module, query, key, mask, options)
             except Exception as error:  # noqa: BLE001 - watching must never break a training run
                 self._failed = True
-                LOGGER.warning("attention rows are no longer watched: %s: %s", type(error).__name__, error)
+                LOGGER.warning("attention rows are no longer watched: %s", on_one_line(error))
         return inner(module, query, key, value, mask, **options)
 
 

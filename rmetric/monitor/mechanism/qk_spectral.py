@@ -33,7 +33,7 @@ _LEAVE_OUT = "leave this monitor out: mechanism=('update', ...)"
 @torch.no_grad()
 def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
     """Weights of a projection as they are now, (heads, features a head, inputs)."""
-    weight = whole_weight(projection.name, projection.module)
+    weight = _whole_weight(projection.name, projection.module)
     rows = weight[projection.features]
     if rows.ndim != 2 or rows.shape[0] != heads * size or not rows.is_floating_point():
         raise UserError(
@@ -43,7 +43,7 @@ def _by_head(projection: Projection, heads: int, size: int) -> Tensor:
     return rows.reshape(heads, size, -1)
 
 
-def whole_weight(name: str, module: nn.Module) -> Tensor:
+def _whole_weight(name: str, module: nn.Module) -> Tensor:
     """Matrix (outputs, inputs) that a linear module multiplies with, low-rank adapters of peft included."""
     base = getattr(module, "base_layer", module)
     weight = getattr(base, "weight", None)

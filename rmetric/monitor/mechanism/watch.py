@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.monitor.arguments import check_number
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
@@ -129,7 +129,7 @@ class MechanismWatch:
 
     def give_up(self, name: str, error: Exception) -> None:
         """Go on without a monitor."""
-        LOGGER.warning("the mechanism monitor %s is given up: %s: %s", name, type(error).__name__, error)
+        LOGGER.warning("the mechanism monitor %s is given up: %s", name, on_one_line(error))
         self._leave_out(name)
 
     def _leave_out(self, name: str) -> None:

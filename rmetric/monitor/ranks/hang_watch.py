@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat, Hang, culprits
 from rmetric.monitor.ranks.heartbeats import Heartbeats
@@ -152,7 +152,7 @@ class HangThread:
                 looked_s = now
                 self._look()
             except Exception as error:  # noqa: BLE001 - whatever happens here, training goes on
-                LOGGER.warning("hangs are not watched any longer: %s: %s", type(error).__name__, error)
+                LOGGER.warning("hangs are not watched any longer: %s", on_one_line(error))
                 return
 
     def _look(self) -> None:
@@ -185,7 +185,7 @@ class HangThread:
             try:
                 self._settings.on_hang(hang)
             except Exception as error:  # noqa: BLE001 - whatever a callback does, the others are to be told
-                LOGGER.warning("on_hang raised %s: %s", type(error).__name__, error)
+                LOGGER.warning("on_hang raised %s", on_one_line(error))
         self._tell(hang.event())
 
     def _over(self) -> None:
@@ -201,8 +201,8 @@ class HangThread:
         patience_s = self._patience.seconds(self._phases.steps)
         if place.phase == ENDED or stuck_s < patience_s / 2:
             return Beat(count, place.step, place.phase, stuck_s)
-        stack = stack_of(self._trains)
-        excuse = slow_work(stack)
+        stack = _stack_of(self._trains)
+        excuse = _slow_work(stack)
         if place.phase in (EVALUATION, PAUSED) or self._phases.evaluating:
             excuse = excuse or "an evaluation or a pause"
         if stuck_s > self._settings.slow_s:
@@ -210,7 +210,7 @@ class HangThread:
         return Beat(count, place.step, place.phase, stuck_s, stuck_s > patience_s, excuse, stack)
 
 
-def stack_of(thread: int) -> list[str]:
+def _stack_of(thread: int) -> list[str]:
     """The frames of a thread of this process, outermost first, as ``module:function:line``; empty if it has ended."""
     frame: FrameType | None = sys._current_frames().get(thread)
     found: list[str] = []
@@ -220,10 +220,10 @@ def stack_of(thread: int) -> list[str]:
     return found[::-1]
 
 
-def slow_work(stack: Sequence[str]) -> str:
+def _slow_work(stack: Sequence[str]) -> str:
     """What a stack is busy with, of :data:`SLOW_WORK`; empty: nothing of the kind.
 
-    >>> slow_work(["__main__:train:12", "torch.serialization:save:944"])
+    >>> _slow_work(["__main__:train:12", "torch.serialization:save:944"])
     'a checkpoint'
     """
     for frame in reversed(stack):

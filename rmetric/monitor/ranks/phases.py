@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from rmetric.errors import on_one_line
 from rmetric.monitor.loop_probes import PassHook, UpdateHook, remove_hooks
 
 LOGGER = logging.getLogger("rmetric")
@@ -80,7 +81,7 @@ class DeviceStopwatch:
     lag = 2
 
     def mark(self) -> torch.cuda.Event:
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 
@@ -196,13 +197,13 @@ class PhaseClock:
     def _guarded(self, hook: Callable[..., None]) -> Callable[..., None]:
         """A hook that ends this clock, and not the training, where it fails."""
 
-        @torch.compiler.disable  # type: ignore[untyped-decorator]
+        @torch.compiler.disable
         def guarded(*arguments: Any) -> None:
             try:
                 hook(*arguments)
             except Exception as error:  # noqa: BLE001 - the training must not end because it is watched
                 self.close()
-                LOGGER.warning("the phases of a step are not timed any longer: %s: %s", type(error).__name__, error)
+                LOGGER.warning("the phases of a step are not timed any longer: %s", on_one_line(error))
 
         return guarded
 
@@ -237,7 +238,7 @@ class PhaseClock:
         self._move(BACKWARD)
         tensor = next((leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad), None)
         if tensor is not None:
-            tensor.register_hook(self._backward_begins)  # type: ignore[no-untyped-call]
+            tensor.register_hook(self._backward_begins)
 
     def _backward_begins(self, _: Tensor) -> None:
         torch.autograd.Variable._execution_engine.queue_callback(self._backward_ended)

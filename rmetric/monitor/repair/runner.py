@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.parameters import ModelParameters
@@ -193,8 +193,8 @@ class PolicyRunner:
     def _give_up(self, where: str, error: Exception) -> None:
         """Stop repairing. Hooks are removed in the next step: one of the optimizer cannot be removed while it runs."""
         LOGGER.warning(
-            "nothing is repaired any more, training goes on: %s, %s: %s",
-            where, type(error).__name__, error, exc_info=LOGGER.isEnabledFor(logging.DEBUG),
+            "nothing is repaired any more, training goes on: %s, %s",
+            where, on_one_line(error), exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self.enabled = False
 

@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rmetric.errors import UserError
+from rmetric.errors import UserError, on_one_line
 from rmetric.records import VALIDATION
 
 LOGGER = logging.getLogger("rmetric")
@@ -151,8 +151,7 @@ def _in_words(error: Exception) -> str:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror[:1].lower() + error.strerror[1:]
-    text = " ".join(str(error).split())
-    return text if isinstance(error, UserError) else f"{type(error).__name__}: {text}"
+    return on_one_line(error)
 
 
 def optional_module(name: str, what: str, package: str = "'rmetric[sinks]'") -> ModuleType:

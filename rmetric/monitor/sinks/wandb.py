@@ -15,7 +15,7 @@ from rmetric.verdict import is_news
 STEP = "rmetric/step"
 
 
-def open_run() -> Any:
+def _open_run() -> Any:
     """The run that this process has open (``wandb.init``); ``None`` if there is none, or nobody uses wandb."""
     return getattr(sys.modules.get("wandb"), "run", None)
 
@@ -28,7 +28,7 @@ class WandbAlerts(Sink):
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Send an event that is news."""
-        run = open_run()
+        run = _open_run()
         if run is not None and is_news(event):
             send(run, event)
 
@@ -78,7 +78,7 @@ class WandbSink(Sink):
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Join the run that is open, or begin an offline one."""
-        self._run = open_run()
+        self._run = _open_run()
         self._own = self._run is None
         if self._own:
             self._run = self._begin(config)

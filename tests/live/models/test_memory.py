@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -29,8 +28,8 @@ from rmetric.live.models.memory import (
     plan_of,
 )
 from rmetric.live.models.shapes import SHAPES
+from tests.helpers import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 SMALL = {"rows": 2, "length": 8, "layers": 3, "hidden": 4, "feed_forward": 5, "vocabulary": 7}
 
 

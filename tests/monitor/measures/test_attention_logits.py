@@ -16,7 +16,7 @@ from rmetric.live.models.attention import replaced_attention, wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.measures import attention_logits
 from rmetric.monitor.measures.attention_logits import AttentionLogits, largest_logit
-from tests.live.architectures import CAP, NAMES, inputs_of, model_of, padded, tokens
+from tests.live.architectures import CAP, NAMES, inputs_of, logits_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None = None) -> float:
@@ -25,9 +25,7 @@ def by_hand(model: nn.Module, mask: Tensor | None = None) -> float:
 
     def look(inner: Any, module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Any, **options: Any) -> Any:
         output, probabilities = inner(module, query, key, value, mask, **options)
-        repeated = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-        logits = query @ repeated.transpose(-1, -2) * options["scaling"]
-        largest.append(logits[probabilities > 0].max().item())
+        largest.append(logits_of(query, key, options["scaling"])[probabilities > 0].max().item())
         return output, probabilities
 
     with wrapped_attention([attention.module for attention in attentions(model)], look):

@@ -20,7 +20,7 @@ from rmetric.live.models.attention import wrapped_attention
 from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
 from rmetric.monitor.mechanism.execution import run_tasks
-from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, model_of, padded, tokens
+from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, logits_of, model_of, padded, tokens
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -32,8 +32,7 @@ def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
         rows = probabilities[:, :, 8:].detach().double()
         keys = (rows > 0).sum(dim=-1)
         entropy = -torch.where(rows > 0, rows * rows.log(), 0.0).sum(dim=-1) / keys.log()
-        repeated = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-        logits = (query[:, :, 8:] @ repeated.transpose(-1, -2) * options["scaling"]).where(rows > 0, -math.inf)
+        logits = logits_of(query[:, :, 8:], key, options["scaling"]).where(rows > 0, -math.inf)
         found["entropy"].append(entropy.where(keys > 1, math.nan).nanmean(dim=(0, 2)).tolist())
         found["logit_max"].append(logits.amax(dim=(0, 2, 3)).tolist())
         found["query_norm"].append(query[:, :, 8:].norm(dim=-1).amax(dim=(0, 2)).tolist())

@@ -121,7 +121,7 @@ def test_nothing_of_the_models_width_squared_is_ever_made() -> None:
     width, shapes = 96, []
 
     class Shapes(TorchDispatchMode):
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
             outputs = result if isinstance(result, tuple | list) else [result]
             shapes.extend(tuple(output.shape) for output in outputs if isinstance(output, Tensor))

@@ -37,7 +37,7 @@ class Slow(nn.Module):
     def forward(self, batch: Tensor) -> Tensor:
         time.sleep(self._seconds("forward"))
         answer: Tensor = self.layer(batch)
-        answer.register_hook(lambda _: time.sleep(self._seconds("backward")))  # type: ignore[no-untyped-call]
+        answer.register_hook(lambda _: time.sleep(self._seconds("backward")))
         return answer
 
 

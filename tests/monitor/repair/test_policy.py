@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from rmetric.monitor.repair import (
     Policy,
 )
 from rmetric.monitor.repair.policy import InterventionRule
+from tests.helpers import ROOT
 from tests.monitor.common import Scheduled
 from tests.monitor.repair.common import Toy, poisoned
 
@@ -84,7 +84,7 @@ def test_a_policy_of_ones_own_that_fails_ends_the_repairs_only(caplog: pytest.Lo
 
 
 def test_the_policies_are_made_as_the_document_says() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "repair.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "repair.md").read_text(encoding="utf-8")
     calls = re.findall(r"^\| `(\w+\(.*?\))` \|", text, re.M)
     assert len(calls) == 8
     for call in calls:

@@ -15,8 +15,9 @@ import pytest
 
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.monitor.sinks import PrometheusTextfile
+from tests.helpers import ROOT
 
-FOLDER = Path(__file__).resolve().parents[3] / "docs" / "dashboards"
+FOLDER = ROOT / "docs" / "dashboards"
 RULES = FOLDER / "prometheus_rules.yml"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "grafana.json").read_text(encoding="utf-8"))
 VARIABLES = {"$__rate_interval": "5m", "$run": ".*"}

@@ -10,7 +10,7 @@ import torch
 from rmetric.faults import make_fault, network_degradation
 from rmetric.live.run import LiveRun
 from tests.live.faults.common import same_bits, trained
-from tests.live.faults.test_inject_node_failure import Told
+from tests.live.faults.test_node_failure import Told
 
 
 @pytest.fixture

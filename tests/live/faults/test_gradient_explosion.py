@@ -92,13 +92,3 @@ def test_a_frozen_layer_cannot_explode(make_run: Callable[..., LiveRun]) -> None
         make_fault("GRADIENT_EXPLOSION", layer=0).inject(run),
     ):
         pass
-
-
-def test_the_twin_is_untouched(make_run: Callable[..., LiveRun], twin_of: Callable[..., LiveRun]) -> None:
-    run = trained(make_run(), 2)
-    twin = twin_of(run)
-    with make_fault("GRADIENT_EXPLOSION", "high").inject(run):
-        trained(run, 3)
-        trained(twin, 3)
-    assert same_bits(twin.state_dict(), trained(make_run(), 5).state_dict())
-    assert not same_bits(run.state_dict(), twin.state_dict())
