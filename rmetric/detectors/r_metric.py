@@ -70,7 +70,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 24
+    version = 25
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

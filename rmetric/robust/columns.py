@@ -139,12 +139,13 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step - of._after, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)
-    before = windows.logarithms(np.append(of._rate, rates[:-1]))
+    rates_before = np.append(of._rate, rates[:-1])
+    before = windows.logarithms(rates_before)
     of._rate = float(rates[-1])
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore"):  # infinity less itself
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
-        held_up = _held(of._larger, windows.reference(of._ratio, log_size - before))
+        held_up, agreeing = _steps(of, rates_before, part, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
@@ -160,10 +161,25 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),
         np.where(known, np.where(norms < nats, norms, nats), math.nan),
-        _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"])),
+        agreeing,
         np.where(zero_updates, math.inf, jump),
         held_up,
     )
+
+
+def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:
+    """Evidence of how steps follow one another, which is learned anew where the learning rate drops."""
+    rates = part["learning_rate"]
+    dropped = np.flatnonzero((rates > 0.0) & (RATE_FACTOR * rates <= before)).tolist()
+    found = []
+    for begin, end in pairwise(sorted({0, *dropped, len(part)})):
+        if begin in dropped:
+            of.forget_steps()
+        rows = slice(begin, end)
+        larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
+        found.append((larger, _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"][rows]))))
+    larger, agreeing = map(np.concatenate, zip(*found, strict=True))
+    return larger, agreeing
 
 
 def _held(of: Held, z: Column) -> Column:

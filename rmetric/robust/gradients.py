@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rmetric.measurements import Observation, reader
+from rmetric.robust.context import RATE_FACTOR
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -149,6 +150,9 @@ class GradientEvidence:
     Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to,
     the batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old
     copy of the weights, an error that all batches share. Mostly the loss does not tell.
+
+    Both are learned anew where the learning rate drops to a third or less at once, as where a schedule goes by steps:
+    smaller steps leap to and fro less, so that gradients agree, and updates become larger for their rate.
     """
 
     statistics = (
@@ -176,13 +180,18 @@ class GradientEvidence:
         """Step after which the run, or what it does since it was changed, began."""
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
         self._level = Level()
+        self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
-        self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._larger = Held(LEVEL_RECORDS)
         self._rate = math.nan
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
         self._all_learned = False
-        self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
+        self.forget_steps()
+
+    def forget_steps(self) -> None:
+        """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
+        self._ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
+        self._larger = Held(LEVEL_RECORDS)
+        self._agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
         self._agreeing = Held(AGREEMENT_RECORDS)
 
     def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
@@ -202,6 +211,8 @@ class GradientEvidence:
         before = self._rate
         if rate == rate:
             self._rate = rate
+        if drops(before, rate):
+            self.forget_steps()
         jump = self._update.update(update, before, rate)
         held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
         solved = update == 0.0 and (self._all_learned or learned_before)
@@ -211,6 +222,11 @@ class GradientEvidence:
         agreeing = self._agreeing.update(self._agreement.update(agreement))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
+
+
+def drops(before: float, rate: float) -> bool:
+    """Whether a learning rate falls to a third or less at once, as where a schedule goes by steps."""
+    return 0.0 < RATE_FACTOR * rate <= before
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

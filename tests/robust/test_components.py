@@ -1,6 +1,7 @@
 """What each component of the robust R-Metric sees, and what it overlooks on purpose."""
 
 import math
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -237,6 +238,21 @@ def test_an_update_that_follows_its_rate_stays_explained(factor: float) -> None:
     update = 0.01 * made["update_rms"] * np.concatenate([rate[:1], rate[:-1]])
     followed = Observations(np.arange(1, 501), {**made, "update_rms": update, "learning_rate": rate})
     assert highest("update_rms.held", followed) < 1.0
+
+
+def test_after_a_rate_that_drops_by_a_step_of_its_schedule_gradients_may_agree_and_updates_be_larger_for_it() -> None:
+    rate = np.where(np.arange(500) < ONSET, 1e-3, 1e-4)
+    agree = np.where(np.arange(500) < ONSET, columns()["grad_agreement"], 0.9)
+    update = np.where(np.arange(500) < ONSET, 1e-3, 3e-4) * columns()["update_rms"]
+    changed = {"grad_agreement": agree, "update_rms": update}
+    dropped = Observations(np.arange(1, 501), {**columns(), **changed, "learning_rate": rate})
+    smooth = Observations(np.arange(1, 501), {**columns(), **changed, "learning_rate": np.geomspace(1e-3, 1e-4, 500)})
+    for name in ("grad_agreement.held", "update_rms.held"):
+        assert highest(name, dropped, LATER) < 1.0
+    assert highest("grad_agreement.held", smooth, LATER) > 2.0
+    streamed = Statistics()
+    one_by_one = [[*chain(*streamed.update(observation))] for observation in dropped]
+    np.testing.assert_array_equal(one_by_one, Statistics.of(dropped))
 
 
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
