@@ -184,6 +184,8 @@ class PrometheusTextfile(_Exposition):
 class PrometheusEndpoint(_Exposition):
     """Serves the metrics over HTTP, from a thread of its own, until the run is closed.
 
+    How the run ended is known when it is closed, and so no scrape sees it; a :class:`PrometheusTextfile` tells of it.
+
     Parameters
     ----------
     port
