@@ -238,8 +238,7 @@ class Examination:
         if anew:
             told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
         if self._fewer:
-            later = " and later ones" if len(self._fewer) > MOST_ANNOUNCED else ""
-            told.append(f"fewer tensors were trained from {', '.join(self._fewer[:MOST_ANNOUNCED])}{later} on")
+            told.append(f"fewer tensors were trained from {_listed(self._fewer)} on")
         return told
 
     def _record_of(self, events: Sequence[Event]) -> Callable[[int], float]:
@@ -252,8 +251,12 @@ class Examination:
 
 
 def _in_words(steps: Sequence[int]) -> str:
-    told = ", ".join(f"{step:,}" for step in steps[:MOST_ANNOUNCED])
-    return f"step{'s' if len(steps) > 1 else ''} {told}{' and later ones' if len(steps) > MOST_ANNOUNCED else ''}"
+    return f"step{'s' if len(steps) > 1 else ''} {_listed([f'{step:,}' for step in steps])}"
+
+
+def _listed(told: Sequence[str]) -> str:
+    """The first of several, and whether there are more."""
+    return ", ".join(told[:MOST_ANNOUNCED]) + (" and later ones" if len(told) > MOST_ANNOUNCED else "")
 
 
 def _slower(history: Observations) -> list[str]:

@@ -23,10 +23,10 @@ from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.record_interval import RecordInterval
-from rmetric.monitor.recorder import LogConfig, Recorder, run_name, sinks_of, start_config, with_entries, workers_in
+from rmetric.monitor.recorder import LogConfig, Recorder, namer, sinks_of, start_config, with_entries, workers_in
 from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.runner import PolicyRunner
-from rmetric.monitor.sinks import Sink, Sinks
+from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
 from rmetric.monitor.step_measurer import StepMeasurer
 from rmetric.monitor.votes import Votes
 
@@ -59,9 +59,10 @@ class PartsFor:
         )  # fmt: skip
         own = readable(config or {})
         start = {**known, **own} if isinstance(config, LogConfig) else with_entries(known, own)
-        every_sink = sinks_of(self.log, announce, sinks, self.processes.first)
+        log = None if self.log is None else JsonlSink(self.log)
+        every_sink = sinks_of(log, announce, sinks, self.processes.first)
         return Recorder(
-            Sinks(every_sink if self.processes.first else [], run_name(self.log, self.model)),
+            Sinks(every_sink if self.processes.first else [], namer(log, self.model)),
             start,
             workers_in(config, self.processes.count),
         )

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -45,32 +43,31 @@ def vocabulary_of(model: nn.Module) -> int | None:
     return size if isinstance(size, int) and size > 1 else None
 
 
-def run_name(log: str | PathLike[str] | None, model: nn.Module) -> str:
-    """Name of a run whose user has given none: that of its log with its folder, else the model's with the time.
+def namer(log: JsonlSink | None, model: nn.Module) -> Callable[[], str]:
+    """Tells the name of a run whose user has given none: of its log with its folder, else of the model with the time.
 
-    >>> run_name("/data/lr-3e-4/run.jsonl", nn.Linear(1, 1))
+    The log's is final when that is open.
+
+    >>> namer(JsonlSink("/data/lr-3e-4/run.jsonl"), nn.Linear(1, 1))()
     'lr-3e-4/run'
     """
-    if log is None:
-        return f"{type(unwrapped(model)).__name__} {datetime.now():%Y-%m-%d %H:%M:%S}"
-    path = Path(log).absolute()
-    return f"{path.parent.name}/{path.stem}"
+    of_model = f"{type(unwrapped(model)).__name__} {datetime.now():%Y-%m-%d %H:%M:%S}"
+    return lambda: of_model if log is None else f"{log.path.parent.name}/{log.path.stem}"
 
 
-def sinks_of(log: str | PathLike[str] | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
-    """Destinations of a run's events: its log, what people are told, and others.
+def sinks_of(log: JsonlSink | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
+    """Destinations of a run's events: what people are told, its log, and others.
 
     Raises
     ------
     UserError
-        For a log that cannot be where it should, or cannot be written in a process that ``writes``: the others may be
-        on machines that have no such folder.
+        For a log that cannot be written in a process that ``writes``: the others may be on machines that have no such
+        folder.
     """
-    log_sink = JsonlSink(log) if log is not None else None
-    if log_sink is not None and writes:
-        log_sink.check_writable()
-    announcers = [Announcer(log_sink)] if announce else []
-    return [*announcers, *([log_sink] if log_sink is not None else []), *others]
+    if log is not None and writes:
+        log.check_writable()
+    announcers = [Announcer(log)] if announce else []
+    return [*announcers, *([log] if log is not None else []), *others]
 
 
 class LogConfig(dict[str, Any]):

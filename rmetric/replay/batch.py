@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +54,56 @@ def replay_logs(
     OSError
         If the output cannot be written.
     """
-    how = (options.get("log_format", AUTO), options.get("mapping"))
-    runs = [(path, run) for path in logs for run in runs_named_in(path, *how)]
+    runs = _runs_of(logs, partial(_named, options.get("log_format", AUTO), options.get("mapping")), jobs)
     names = output_names([_place(path, run) for path, run in runs], out)
     work = [
         _Work(path=path, name=name, out=out, plot=plot, strict=strict, options={**options, "run": run})
         for (path, run), name in zip(runs, names, strict=True)
     ]
-    jobs = min(jobs, len(work)) if sum(item.seconds for item in work) > POOL_PAYS_FROM_S else 1
+    jobs = _worth(jobs, [item.seconds for item in work])
     with tqdm(total=len(work), unit="log", disable=None) as bar:
         return _one_by_one(work, bar) if jobs == 1 else _in_processes(work, jobs, bar)
+
+
+def _worth(jobs: int, seconds: Sequence[float]) -> int:
+    """Number of processes that pay for work that takes so long."""
+    return min(jobs, len(seconds)) if sum(seconds) > POOL_PAYS_FROM_S else 1
+
+
+@contextmanager
+def _map_in(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A ``map`` in so many processes."""
+    if jobs == 1:
+        yield map
+        return
+    from rmetric.engines.local import LocalEngine  # 20 ms to import, and a single log does not need it
+
+    with LocalEngine(jobs) as engine:
+        yield engine.map
+
+
+def _runs_of(
+    logs: Sequence[Path], named: Callable[[Path], list[str | None]], jobs: int
+) -> list[tuple[Path, str | None]]:
+    """The runs of each log, in order; a log of another program is read as a whole for their names."""
+    bar = tqdm(total=len(logs), unit="log", desc="looking for runs", leave=False, disable=None)
+    found: list[tuple[Path, str | None]] = []
+    with bar, _map_in(_worth(jobs, [_reading_s(path) for path in logs])) as mapped:
+        for path, runs in zip(logs, mapped(named, logs), strict=True):
+            found += [(path, run) for run in runs]
+            bar.update()
+    return found
+
+
+def _named(log_format: str, mapping: Mapping[str, str] | None, path: Path) -> list[str | None]:
+    """Work of another process: the names of the runs of a log."""
+    return runs_named_in(path, log_format, mapping)
+
+
+def _reading_s(path: Path) -> float:
+    """About how long it takes to read a log, s."""
+    size = path.stat().st_size if path.exists() else 0
+    return _LOG_S + size / _BYTES_PER_S
 
 
 def _place(path: Path, run: str | None) -> Path:
@@ -86,8 +128,7 @@ class _Work:
     @property
     def seconds(self) -> float:
         """About how long it takes."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        return _LOG_S + size / _BYTES_PER_S + (_PLOT_S if self.plot else 0.0)
+        return _reading_s(self.path) + (_PLOT_S if self.plot else 0.0)
 
     def do(self, **how: Any) -> Replay:
         """Replay and write; ``how``: further options of ``replay_to_folder``."""
@@ -112,12 +153,10 @@ def _one_by_one(work: Sequence[_Work], bar: tqdm) -> list[Replay]:
 
 
 def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
-    from rmetric.engines.local import LocalEngine  # 20 ms to import, and a single log does not need it
-
     replays = []
     try:
-        with LocalEngine(jobs) as engine:
-            for item, (found, said) in zip(work, engine.map(_done, work), strict=True):
+        with _map_in(jobs) as mapped:
+            for item, (found, said) in zip(work, mapped(_done, work), strict=True):
                 bar.set_description(item.name[-40:])
                 for line in said:
                     tqdm.write(line, file=sys.stderr)

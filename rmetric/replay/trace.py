@@ -16,12 +16,12 @@ MOST_MARKS = 100
 
 
 class Series:
-    """One curve for a plot: at most about 2 · ``buckets`` points, which keep the extremes of every stretch of steps.
+    """One curve for a plot: at most about 2 · ``buckets`` points: both ends and the extremes of every stretch of steps.
 
     >>> curve = Series(buckets=2)
     >>> curve.extend(np.arange(100), np.where(np.arange(100) == 70, 9.0, 0.0))
-    >>> len(curve.values) <= 4, curve.values.max()
-    (True, np.float64(9.0))
+    >>> len(curve.values) <= 6, curve.values.max(), curve.steps[-1]
+    (True, np.float64(9.0), np.int64(99))
     """
 
     def __init__(self, buckets: int = 1500) -> None:
@@ -49,7 +49,7 @@ class Series:
             order = np.lexsort((values, bucket))
             edges = np.flatnonzero(np.diff(bucket[order])) + 1
             lowest, highest = order[np.append(0, edges)], order[np.append(edges, len(order)) - 1]
-            kept = np.unique(np.concatenate([lowest, highest]))
+            kept = np.unique(np.concatenate([lowest, highest, [0, len(order) - 1]]))
             steps, values = steps[kept], values[kept]
         self._steps, self._values, self._length = steps, values, len(steps)
 

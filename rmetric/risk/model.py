@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,7 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.measurements import Observation
 from rmetric.records import NO_FAULT, Observations
-from rmetric.risk.features import FeatureStream, features_of
+from rmetric.risk.features import WARM_UP, FeatureStream, features_of
 from rmetric.risk.model_file import read_parameters, to_json
 from rmetric.risk.parameters import BENIGN, UNKNOWN, Floats, RiskParameters
 
@@ -60,9 +62,11 @@ class Assessment:
 
     step: int
     risk: dict[int, float]
-    """k → P(the run fails within k steps by what has already gone wrong); it rises with k."""
+    """k → P(the run fails within k steps by what has already gone wrong); it rises with k. 1 in a record whose training
+    loss is not finite: that is a failure."""
     heals: float
-    """P(the run does not fail after all). Fitted to the records that follow an alert; ask it there."""
+    """P(the run does not fail after all); 0 in such a record. Fitted to the records that follow an alert: ask it there.
+    """
     family: str
     """The likeliest fault family, or ``unknown``. Fitted to the records that follow an alert, too."""
     families: dict[str, float]
@@ -109,6 +113,8 @@ class RiskModel:
     def __init__(self, parameters: RiskParameters) -> None:
         self.parameters = parameters
         self._stream = FeatureStream()
+        self._first_steps: list[int] = []
+        """As many as tell the interval between records."""
 
     @classmethod
     def shipped(cls) -> Self:
@@ -131,24 +137,50 @@ class RiskModel:
         """The k of the answers, steps."""
         return self.parameters.horizons
 
+    @property
+    def steps_a_record(self) -> frozenset[int]:
+        """Intervals between the records that the model was fitted to, steps: it counts records, and knows no other."""
+        return frozenset(self.parameters.provenance["steps_a_record"])
+
     def fresh(self) -> Self:
         """The same model without any history."""
         return type(self)(self.parameters)
 
     def update(self, observation: Observation) -> Assessment:
-        """Answers about a run after its next record."""
+        """Answers about a run after its next record; warns, once, as :meth:`risk` does."""
+        if len(self._first_steps) < WARM_UP:
+            self._first_steps.append(observation.step)
+            if len(self._first_steps) == WARM_UP:
+                self._check_interval(self._first_steps)
         many = self.assess_features(self._stream.update(observation)[None, :])
+        risk, failed = many.risk[0], _has_failed(observation["training_loss"])
         return Assessment(
             step=observation.step,
-            risk=dict(zip(self.horizons, many.risk[0].tolist(), strict=True)),
-            heals=float(many.heals[0]),
+            risk=dict(zip(self.horizons, np.where(failed, 1.0, risk).tolist(), strict=True)),
+            heals=0.0 if failed else float(many.heals[0]),
             family=str(many.family[0]),
             families=dict(zip(many.names, many.families[0].tolist(), strict=True)),
         )
 
     def risk(self, observations: Observations) -> Floats:
-        """P(failure within k steps) after each record of a run, the bits of :meth:`update`; shape (n, horizons)."""
-        return self.risk_of_features(features_of(observations))
+        """P(failure within k steps) after each record of a run, the bits of :meth:`update`; shape (n, horizons).
+
+        Warns of a run whose records lie other numbers of steps apart than those that the model was fitted to: what it
+        says of k steps is then about k records.
+        """
+        self._check_interval(observations.step)
+        failed_N1 = _has_failed(observations["training_loss"])[:, None]
+        return np.where(failed_N1, 1.0, self.risk_of_features(features_of(observations)))
+
+    def _check_interval(self, steps: Sequence[int] | NDArray[np.int64]) -> None:
+        interval = steps_a_record(steps)
+        if interval and interval not in self.steps_a_record:
+            known = "/".join(map(str, sorted(self.steps_a_record)))
+            warnings.warn(
+                f"a record every {interval} steps is out of the range of the risk model, which was fitted to one every "
+                f"{known}: its horizons are then records, and it is not calibrated",
+                stacklevel=3,
+            )
 
     def assess_features(self, features_NF: Floats) -> Assessments:
         """Answers for records whose features are known."""
@@ -171,6 +203,20 @@ class RiskModel:
     def save(self, path: str | Path) -> None:
         """Write the model as readable JSON; the same model gives the same bytes."""
         write_atomically(Path(path), to_json(self.parameters).encode())
+
+
+def steps_a_record(steps: Sequence[int] | NDArray[np.int64]) -> int:
+    """Steps between two records of a run, mostly; 0 for a run that has no two.
+
+    >>> steps_a_record([10, 20, 30, 31]), steps_a_record([7])
+    (10, 0)
+    """
+    return int(np.median(np.diff(steps))) if len(steps) > 1 else 0
+
+
+def _has_failed(training_loss: Any) -> Any:
+    """Whether a run has failed, as the fit has it: its loss is not finite."""
+    return np.isinf(training_loss)
 
 
 def cumulative(hazards_NK: Floats) -> Floats:

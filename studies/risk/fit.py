@@ -22,7 +22,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import UNDECIDED_STEPS
 from rmetric.evaluation.split import digest, half_of
 from rmetric.evaluation.studies import Study, load_study
-from rmetric.risk.model import FAMILIES, RiskModel
+from rmetric.risk.model import FAMILIES, RiskModel, steps_a_record
 from rmetric.risk.parameters import Calibrated, Choice, RiskParameters, sigmoid, softmax
 from studies.risk.recipes import (
     LinearRecipe,
@@ -42,7 +42,6 @@ from studies.risk.records import (
     alert_records,
     alert_steps,
     all_records,
-    cadence,
     default_detector,
     feature_tables,
 )
@@ -236,7 +235,7 @@ def provenance(half: Study, detector: Detector) -> dict[str, Any]:
         "backends": sorted({str(run.config.get("backend")) for run in half.runs}),
         "models": sorted({run.model_type for run in half.runs}),
         "faults": sorted({run.fault for run in half.runs}),
-        "steps_a_record": sorted({cadence(run) for run in half.runs}),
+        "steps_a_record": sorted({steps_a_record(run.observations.step) for run in half.runs}),
         "data_sha256": digest(half.runs),
         "alerts_of": {"detector": detector.name, "threshold": detector.threshold},
     }

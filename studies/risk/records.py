@@ -78,12 +78,6 @@ class Records:
         return self.failure_step <= self.step + steps
 
 
-def cadence(run: Run) -> int:
-    """Steps a record, mostly; 0 for a run that has no two."""
-    steps = np.diff(run.observations.step)
-    return int(np.median(steps)) if len(steps) else 0
-
-
 Tables = Mapping[int, NDArray[np.float64]]
 """Index of a run → features of all its records."""
 

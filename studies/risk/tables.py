@@ -9,10 +9,10 @@ import pandas as pd
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column, Table
-from rmetric.risk.model import FAMILIES, RiskModel
+from rmetric.risk.model import FAMILIES, RiskModel, steps_a_record
 from studies.catalogue import Inputs, Part, real_studies, table
 from studies.risk.quality import Judged, brier_frame, confusion_frame, diagnosis_frame, healing_frame
-from studies.risk.records import AFTER, begins_of, cadence, default_detector
+from studies.risk.records import AFTER, begins_of, default_detector
 
 SKILL = "Brier skill: 1 − Brier score / Brier score of the fit half's base rate; 1 is perfect, 0 is that base rate."
 ASKED = (
@@ -147,8 +147,8 @@ def _matrix(frame: pd.DataFrame, after: int) -> list[dict[str, Cell]]:
 def described(judged: Judged) -> str:
     """Model, alerts, runs and intervals, in words."""
     made = judged.model.parameters.provenance
-    mine = {cadence(run) for run in judged.study.runs if len(run.observations) > 1}
-    theirs = {*made["steps_a_record"]}
+    mine = {steps_a_record(run.observations.step) for run in judged.study.runs if len(run.observations) > 1}
+    theirs = judged.model.steps_a_record
     text = (
         f"Model: fitted to the {made['runs']} runs of the fit half of a study ({', '.join(made['backends'])}: "
         f"{', '.join(made['models'])}). Alerts: {judged.detector.title} above {judged.detector.threshold:g}. "

@@ -640,6 +640,15 @@ def test_changes_that_were_announced_are_told_of(at: Sequence[int], told: str) -
     assert told in note and pieces.diagnosis("run").notes == whole.notes
 
 
+def test_of_tensors_that_became_fewer_again_and_again_the_first_times_are_told() -> None:
+    trained = 9.0 - np.arange(300) // 40
+    (note,) = diagnose(
+        Observations(np.arange(300), {"training_loss": losses(300), "trained_parameters": trained})
+    ).notes
+    assert note.startswith("fewer tensors were trained from step 40 (8, not 9), step 80 (7, not 8)")
+    assert note.endswith("step 200 (4, not 5) and later ones on")
+
+
 @pytest.mark.parametrize(("every", "too_often"), [(1, True), (17, True), (18, False)])
 def test_changes_that_are_announced_too_often_are_said_to_keep_all_from_being_judged(
     every: int, too_often: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import LogConfig, Recorder, start_config
-from rmetric.monitor.sinks import Sinks
+from rmetric.monitor.sinks import Sink, Sinks
 from rmetric.monitor.sinks.jsonl import JsonlSink
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
@@ -57,6 +58,29 @@ def test_a_configuration_that_a_study_has_made_is_written_as_it_is(tmp_path: Pat
     start, record, _ = [json.loads(line) for line in log.read_text().splitlines() if '"SIGNAL_SOURCE"' not in line]
     assert start["config"] == config
     assert record["active_workers"] == [0, 1, 2]
+
+
+class _Named(Sink):
+    """Remembers what the run is called."""
+
+    def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
+        self.run = config["experiment_id"]
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        pass
+
+
+@pytest.mark.usefixtures("caplog")
+def test_a_run_has_the_name_of_the_log_that_is_written(tmp_path: Path) -> None:
+    sinks = [_Named(), _Named(), _Named()]
+    for sink in sinks[:2]:
+        with TrainingMonitor(*small_training(), log=tmp_path / "run.jsonl", hardware=False, sinks=[sink]) as monitor:
+            monitor.step(1.0)
+            state = monitor.state_dict()
+    with TrainingMonitor(*small_training(), log=tmp_path / "run.jsonl", hardware=False, sinks=sinks[2:]) as monitor:
+        monitor.load_state_dict(state)
+        monitor.step(1.0)
+    assert [sink.run for sink in sinks] == [f"{tmp_path.name}/{log}" for log in ("run", "run-2", "run-2")]
 
 
 def test_a_hang_that_is_told_of_after_the_end_is_told_by_logging_alone(

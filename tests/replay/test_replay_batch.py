@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,36 @@ def test_a_little_work_is_done_in_this_process(
 ) -> None:
     monkeypatch.setattr(replay_batch, "_in_processes", lambda *_: pytest.fail("a pool for four small logs"))
     assert len(replay_logs(logs, folder(tmp_path / "out"), jobs=8, plot=False)) == 4
+
+
+@pytest.fixture
+def of_several_runs(tmp_path: Path) -> list[Path]:
+    """Two logs of another program, each of two runs."""
+    tables = [tmp_path / f"{name}.csv" for name in "ab"]
+    for table in tables:
+        rows = [f"{run},{step},{2.0 - step / 50}\n" for run in ("first", "second") for step in range(20)]
+        table.write_text("run,step,loss\n" + "".join(rows))
+    return tables
+
+
+@pytest.mark.usefixtures("always_a_pool")
+def test_the_names_of_runs_are_looked_for_in_other_processes(
+    of_several_runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay_logs(of_several_runs, alone := folder(tmp_path / "alone"), plot=False)
+    monkeypatch.setattr(replay_batch, "runs_named_in", lambda *_: pytest.fail("in this process"))
+    replay_logs(of_several_runs, together := folder(tmp_path / "together"), jobs=2, plot=False)
+    names = [sorted(path.name for path in out.iterdir()) for out in (alone, together)]
+    assert names[0] == names[1] and len(names[0]) == 8
+
+
+def test_how_far_the_search_for_names_is_is_shown(
+    of_several_runs: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    replay_logs(of_several_runs, folder(tmp_path / "out"), plot=False)
+    shown = capsys.readouterr().err
+    assert 0 <= shown.find("looking for runs:") < shown.find("0/4")
 
 
 @pytest.mark.usefixtures("always_a_pool")

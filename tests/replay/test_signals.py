@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event, to_log_precision
@@ -118,6 +119,25 @@ def test_a_signal_that_is_not_in_the_log_is_named_and_not_drawn(tmp_path: Path) 
     }  # fmt: skip
     panels = [[text.get_text() for text in ax.texts] for ax in replay_figure(replay).axes]
     assert panels == [[], ["λ: not in the log"], ["σ²: not in the log"], [], []]
+
+
+@pytest.mark.parametrize(("loss", "said"), [(math.nan, ["no finite loss"]), (None, ["no loss in the log"])])
+def test_a_loss_that_is_never_finite_is_another_than_none(loss: float | None, said: list[str], tmp_path: Path) -> None:
+    row = {"grad_norm": 1.0} if loss is None else {"loss": loss}
+    replay = replay_log(_written(tmp_path / "run.jsonl", *[row] * 20), trace=True)
+    assert [text.get_text() for text in replay_figure(replay).axes[0].texts] == said
+
+
+@pytest.mark.parametrize("every", [1, 1_000, 250_000])
+def test_every_number_of_the_step_axis_is_on_the_figure(every: int, tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(f'{{"step": {row * every}, "loss": 2.0}}\n' for row in range(401)))
+    figure = replay_figure(replay_log(log, trace=True))
+    FigureCanvasAgg(figure).draw()
+    ax = figure.axes[-1]
+    ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)
+    shown = [label.get_window_extent() for tick, label in ticks if ax.get_xlim()[0] <= tick <= ax.get_xlim()[1]]
+    assert min(box.x0 for box in shown) >= 0.0 and max(box.x1 for box in shown) <= figure.bbox.x1
 
 
 def test_a_single_evaluation_is_no_drift(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from rmetric.replay import Marks, PlotCurves, Series
 
 
 @given(st.integers(1, 400), st.integers(1, 50), st.integers(0, 2**32))
-def test_a_thinned_curve_keeps_its_extremes_and_its_order(points: int, buckets: int, seed: int) -> None:
+def test_a_thinned_curve_keeps_its_ends_its_extremes_and_its_order(points: int, buckets: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = rng.normal(size=points)
     steps = np.cumsum(rng.integers(1, 5, size=points))
@@ -25,6 +25,8 @@ def test_a_thinned_curve_keeps_its_extremes_and_its_order(points: int, buckets: 
     assert len(curve.values) <= 2 * buckets + 2
     assert curve.values.min() == values.min()
     assert curve.values.max() == values.max()
+    assert (curve.steps[0], curve.steps[-1]) == (steps[0], steps[-1])
+    assert (curve.values[0], curve.values[-1]) == (values[0], values[-1])
     assert all(a < b for a, b in pairwise(curve.steps.tolist()))
 
 

@@ -34,6 +34,8 @@ def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
     assert {123_456, 777_777} <= set(curve.steps.tolist())
     assert (curve.values.max(), curve.values.min(), curve.records) == (50.0, -50.0, 1_000_000)
     assert np.all(np.diff(curve.steps) > 0)
+    drawn = curve.to_dict(150)
+    assert (drawn["steps"][-1], drawn["values"][-1]) == (999_999, float(f"{curve.last:.6g}"))
 
 
 def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> None:

@@ -11,6 +11,7 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.log_reader import read_log
+from rmetric.records import Observations
 from rmetric.risk.features import features_of
 from rmetric.risk.model import FAMILIES, RiskModel, cumulative, family_of
 from rmetric.risk.model_file import to_json
@@ -58,10 +59,36 @@ def test_one_by_one_gives_the_same_bits(shipped: RiskModel, real_logs: list[Path
     assert bits(shipped.risk(observations)) == bits(many.risk)
 
 
+def healthy(length: int, every: int = 1) -> Observations:
+    """A run in which nothing happens, with a record every so many steps."""
+    return Observations(every * np.arange(1, length + 1), healthy_observations(length).columns)
+
+
+def test_a_loss_that_is_not_finite_is_a_failure_already(shipped: RiskModel) -> None:
+    run = healthy(60)
+    run.columns["training_loss"][40:50] = np.inf
+    risk, watching = shipped.risk(run), shipped.fresh()
+    single = [watching.update(row) for row in run]
+    assert (risk[40:50] == 1.0).all() and (risk[:40] < 1.0).all() and (risk[50:] < 1.0).all()
+    assert bits([[*row.risk.values()] for row in single]) == bits(risk)
+    assert {row.heals for row in single[40:50]} == {0.0} and single[50].heals > 0.0
+
+
+def test_a_record_every_hundred_steps_is_said_to_be_out_of_range_once(shipped: RiskModel) -> None:
+    near, far = healthy(50), healthy(50, every=100)
+    said = "a record every 100 steps is out of the range of the risk model, which was fitted to one every 1:"
+    watching = shipped.fresh()
+    with pytest.warns(UserWarning, match=said):
+        assert bits(shipped.risk(far)) == bits(shipped.risk(near))
+    with pytest.warns(UserWarning, match=said) as warned:
+        assert len([watching.update(row) for row in far]) == 50
+    assert len(warned) == 1
+
+
 def test_assessing_a_run_leaves_the_model_as_it_was(shipped: RiskModel) -> None:
     first, again = shipped.fresh(), shipped.fresh()
-    again.risk(healthy_observations(50))
-    row = next(iter(healthy_observations(20)))
+    again.risk(healthy(50))
+    row = next(iter(healthy(20)))
     assert first.update(row) == again.update(row)
 
 

@@ -76,10 +76,11 @@ class Sinks:
     sinks
         In the order in which they are told.
     name
-        Name of a run whose ``config`` has none.
+        Tells the name of a run whose ``config`` has none, and is asked for each sink: that of the log is known when it
+        is open.
     """
 
-    def __init__(self, sinks: Sequence[Sink], name: str = "") -> None:
+    def __init__(self, sinks: Sequence[Sink], name: Callable[[], str] = str) -> None:
         seen: Counter[str] = Counter()
         self._sinks: dict[str, Sink] = {}
         for sink in sinks:
@@ -100,8 +101,11 @@ class Sinks:
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
         """Begin the run in every sink; see :meth:`Sink.start`."""
         self._last_step = resume_step
-        named = {"experiment_id": self._name, **config} if self._name else config
-        self._each(lambda sink: sink.start(named if sink.named else config, resume_step=resume_step))
+        self._each(lambda sink: sink.start(self._named(config) if sink.named else config, resume_step=resume_step))
+
+    def _named(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
+        name = self._name()
+        return {"experiment_id": name, **config} if name else config
 
     def event(self, event: Mapping[str, Any]) -> None:
         """Hand one event to every sink."""

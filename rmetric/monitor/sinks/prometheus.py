@@ -19,6 +19,9 @@ from rmetric.verdict import is_news
 _UNITS = {"training_loss": "nats", "validation_loss": "nats", "delta_l": "nats", "lambda": "per_hour"}
 """Fields whose name in the log does not end in their unit."""
 
+_NAMES = {"non_finite_count": "non_finite_gradients"}
+"""Fields that have another name here: one in ``_count`` belongs to a histogram or a summary."""
+
 DESCRIBED = {name: measurement.description for name, measurement in {**OBSERVABLE, **VERDICTS}.items()}
 DESCRIBED |= {
     "training_loss": "mean loss of the batch of the latest step, nats",
@@ -34,10 +37,10 @@ COUNTED = ("HARDWARE_EVENT", "HANG", "REPAIR", *TERMINAL_EVENTS)
 def metric_name(field: str) -> str:
     """A field of the log by the conventions of Prometheus: prefix, plain letters, the base unit last.
 
-    >>> [metric_name(field) for field in ("lambda", "step_time_s", "r_metric")]
-    ['rmetric_lambda_per_hour', 'rmetric_step_time_seconds', 'rmetric_r_metric']
+    >>> [metric_name(field) for field in ("lambda", "step_time_s", "non_finite_count")]
+    ['rmetric_lambda_per_hour', 'rmetric_step_time_seconds', 'rmetric_non_finite_gradients']
     """
-    plain = re.sub(r"[^a-zA-Z0-9_]", "_", field)
+    plain = re.sub(r"[^a-zA-Z0-9_]", "_", _NAMES.get(field, field))
     plain = re.sub(r"_s$", "_seconds", plain)
     return "_".join(["rmetric", plain, *([_UNITS[field]] if field in _UNITS else [])])
 
@@ -180,6 +183,8 @@ class PrometheusTextfile(_Exposition):
 
 class PrometheusEndpoint(_Exposition):
     """Serves the metrics over HTTP, from a thread of its own, until the run is closed.
+
+    How the run ended is known when it is closed, and so no scrape sees it; a :class:`PrometheusTextfile` tells of it.
 
     Parameters
     ----------

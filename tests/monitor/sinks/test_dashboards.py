@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rmetric.measurements import MEASUREMENTS, VERDICTS
+from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS
 from rmetric.monitor.sinks import PrometheusTextfile
 from tests.helpers import ROOT
 
@@ -32,8 +32,8 @@ def promtool() -> str:
     return found
 
 
-def run(*command: str | Path) -> None:
-    ended = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+def run(*command: str | Path, given: str = "") -> None:
+    ended = subprocess.run([str(word) for word in command], capture_output=True, text=True, input=given)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
@@ -65,12 +65,22 @@ def test_prometheus_takes_every_expression_of_the_dashboard(promtool: str, tmp_p
     run(promtool, "check", "rules", file)
 
 
-def test_the_sinks_export_every_metric_that_is_read(tmp_path: Path) -> None:
+@pytest.fixture
+def exported(tmp_path: Path) -> str:
+    """What a sink exports of a record with every field."""
+    fields = [*MEASUREMENTS, *MECHANISM, *VERDICTS, "noise_scale"]
     sink = PrometheusTextfile(tmp_path / "job.prom")
     sink.start({"alert_thresholds": DETECTORS}, resume_step=None)
-    sink.event({"event": "METRICS", "step": 1, **dict.fromkeys([*MEASUREMENTS, *VERDICTS, "noise_scale"], 1.0)})
+    sink.event({"event": "METRICS", "step": 1, **dict.fromkeys(fields, 1.0)})
     sink.event({"event": "HANG", "step": 1, "workers": [0], "message": "Worker 0 holds up the others."})
-    exported = (tmp_path / "job.prom").read_text()
+    return (tmp_path / "job.prom").read_text()
+
+
+def test_prometheus_has_no_objection_to_what_is_exported(promtool: str, exported: str) -> None:
+    run(promtool, "check", "metrics", given=exported)
+
+
+def test_the_sinks_export_every_metric_that_is_read(exported: str) -> None:
     read = [*expressions(), *re.findall(r"expr: (.+)", RULES.read_text())]
     for metric in {name for text in read for name in re.findall(r"\brmetric_\w+", text)}:
         assert re.search(rf"^{metric}\{{", exported, re.M), metric

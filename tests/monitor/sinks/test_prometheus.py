@@ -56,6 +56,7 @@ def timeless(read: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]
         ("lambda", "rmetric_lambda_per_hour"),
         ("step_time_max_s", "rmetric_step_time_max_seconds"),
         ("grad_norm", "rmetric_grad_norm"),
+        ("non_finite_count", "rmetric_non_finite_gradients"),
         ("layer.3/norm", "rmetric_layer_3_norm"),
     ],
 )

@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.evaluation.studies import Study
 from rmetric.records import Run
-from studies.risk.records import alert_records, all_records, cadence, default_detector, feature_tables
+from studies.risk.records import alert_records, all_records, default_detector, feature_tables
 from tests.evaluation.builders import build_run
 
 SHARED = {"seed": 5, "backend": "torch", "model_type": "tiny", "total_training_steps": 200}
@@ -90,7 +90,3 @@ def test_the_default_detector_is_a_causal_one() -> None:
 def test_no_alert_gives_no_record() -> None:
     study = study_of(run())
     assert len(alert_records(study, tables(study), {})) == 0
-
-
-def test_the_cadence_is_that_of_most_records() -> None:
-    assert [cadence(run(steps)) for steps in ([10, 20, 30, 35], [7])] == [10, 0]
