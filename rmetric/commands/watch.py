@@ -78,12 +78,19 @@ def run(args: argparse.Namespace) -> int:
     outboxes = _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
 
+    def send(news: News, text: str) -> None:
+        for outbox in outboxes:
+            outbox.put(news.to_dict() | {"text": text})
+
     def tell(news: News, is_old: bool) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {news.text}", flush=True)
         text = None if is_old else gate.admit(news, time.monotonic())
         if text is not None:
-            for outbox in outboxes:
-                outbox.put(news.to_dict() | {"text": text})
+            send(news, text)
+
+    def send_what_is_due() -> None:
+        for news, text in gate.due(time.monotonic()):
+            send(news, text)
 
     options = reading(args)
     watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
@@ -93,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
         for problem in watcher.problems[:1]:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
-        watcher.watch()
+        watcher.watch(send_what_is_due)
     except KeyboardInterrupt:
         print(_summary(watcher), flush=True)
         with suppress(KeyboardInterrupt):  # a second one waits no more

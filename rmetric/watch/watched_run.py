@@ -89,6 +89,7 @@ class WatchedRun:
 
     def __init__(self, run: str, log: str, silent_after_s: float | None = None) -> None:
         self.name, self._log = plain_text(run), plain_text(log)
+        self._place = self._log
         self._examination = Examination()
         self._records = NewRecords()
         self._silence = Silence(silent_after_s)
@@ -155,7 +156,9 @@ class WatchedRun:
 
     def _news(self, kind: Kind, sentence: str, finding: Finding | None = None) -> News:
         step = self.last_step if finding is None else finding.step
-        return News(kind=kind, run=self.name, log=self._log, step=step, sentence=sentence, finding=finding)
+        return News(
+            kind=kind, run=self.name, log=self._log, place=self._place, step=step, sentence=sentence, finding=finding
+        )
 
 
 def _duration(seconds: float) -> str:

@@ -70,10 +70,11 @@ class Watcher:
         self._is_first_look = False
         return active
 
-    def watch(self, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Look until interrupted (``KeyboardInterrupt``)."""
+    def watch(self, after_look: Callable[[], object]) -> None:
+        """Look until interrupted (``KeyboardInterrupt``); ``after_look`` is called after each look."""
         delay = self._interval_s
         while True:
             active = self.look(time.monotonic())
+            after_look()
             delay = self._interval_s if active else min(BACKOFF * delay, SLOWEST * self._interval_s)
-            sleep(delay)
+            time.sleep(delay)
