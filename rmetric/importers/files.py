@@ -25,6 +25,7 @@ from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.rows import NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
+from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
 AUTO = "auto"
@@ -86,9 +87,8 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     if found := _log_like(folder / SAMPLE):
         used = f"the {len(found)} committed sample logs in {folder / SAMPLE}"
         return found, f"note: {folder} holds no logs; using {used}."
-    states = [path for path in folder.glob("checkpoint-*/trainer_state.json") if path.parent.name[11:].isdecimal()]
-    if states:
-        latest = max(states, key=lambda path: int(path.parent.name[11:]))
+    if states := [path for path in folder.glob(f"checkpoint-*/{STATE}") if is_of_checkpoint(path)]:
+        latest = latest_state(states)
         return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
     if _folder_format(folder):
         return [folder], ""
@@ -209,7 +209,7 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
             f"{path} has {columns} without names; put a line with their names before them, such as step,loss"
         )
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
-    known = ", ".join(IMPORTERS)
+    known = ", ".join(sorted(IMPORTERS))
     seen = what_repeats(path) if _is_text(head) else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
     raise UserError(

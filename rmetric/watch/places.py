@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from rmetric.importers.trainer_state import is_of_checkpoint, latest_state
+
 ENDINGS = frozenset({".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".log", ".txt", ".out", ".err", ".wandb"})
 EVENT_FILE = "tfevents"
 """Part of the name of every TensorBoard event file."""
-CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 MOST_DEPTH = 5
 MOST_LOGS = 2000
 SETTLED_NS = 3 * 10**9
@@ -21,8 +21,7 @@ SETTLED_NS = 3 * 10**9
 class Places:
     """Finds logs; a folder is listed again only when it has changed.
 
-    Of the ``checkpoint-N`` folders that stand side by side only the latest ``trainer_state.json`` counts: each holds
-    the whole history.
+    Of the ``checkpoint-N`` folders that stand side by side only the latest ``trainer_state.json`` counts.
     """
 
     def __init__(self, path: Path) -> None:
@@ -33,18 +32,13 @@ class Places:
         """Name of a log → file that holds it now; the same name for successive checkpoints."""
         if not self._path.is_dir():
             return {self._path: self._path}
-        found: dict[Path, tuple[int, Path]] = {}
+        found: dict[Path, list[Path]] = {}
         for file in self._files(str(self._path), 0):
-            checkpoint = CHECKPOINT.fullmatch(file.parent.name)
-            if checkpoint and file.name == "trainer_state.json":
-                name, number = file.parent.parent / "checkpoint-*" / file.name, int(checkpoint[1])
-            else:
-                name, number = file, 0
-            if name not in found or number > found[name][0]:
-                found[name] = number, file
+            name = file.parent.parent / "checkpoint-*" / file.name if is_of_checkpoint(file) else file
+            found.setdefault(name, []).append(file)
             if len(found) == MOST_LOGS:
                 break
-        return {name: file for name, (_, file) in found.items()}
+        return {name: files[0] if len(files) == 1 else latest_state(files) for name, files in found.items()}
 
     def _files(self, folder: str, depth: int) -> Iterator[Path]:
         files, folders = self._entries(folder)

@@ -260,3 +260,12 @@ def test_a_log_that_comes_within_one_tick_of_the_folders_clock_is_found(tmp_path
     (tmp_path / "b.jsonl").touch()
     os.utime(tmp_path, ns=(stamp, stamp))  # as a file system has it that counts in seconds
     assert len(places.logs()) == 2
+
+
+def test_an_attempt_that_went_further_does_not_hide_the_one_that_runs(tmp_path: Path) -> None:
+    for now, step in enumerate((30, 10, 20)):
+        state = tmp_path / f"checkpoint-{step}" / "trainer_state.json"
+        state.parent.mkdir()
+        state.write_text(json.dumps({"log_history": [{"step": step, "loss": 3.0}]}))
+        os.utime(state, (1e9 + now, 1e9 + now))
+    assert [file.parent.name for file in Places(tmp_path).logs().values()] == ["checkpoint-20"]
