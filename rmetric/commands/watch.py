@@ -88,11 +88,15 @@ def run(args: argparse.Namespace) -> int:
         if text is not None:
             send(news, text)
 
-    def send_what_is_due() -> None:
+    def after_look() -> None:
         for news, text in gate.due(time.monotonic()):
             send(news, text)
+        for remark in watcher.remarks:
+            if remark not in remarked:
+                print(f"note: {remark}", file=sys.stderr, flush=True)
+                remarked.add(remark)
 
-    options = reading(args)
+    options, remarked = reading(args), set[str]()
     watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
     try:
         watcher.look(time.monotonic())
@@ -100,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
         for problem in watcher.problems[:1]:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
-        watcher.watch(send_what_is_due)
+        watcher.watch(after_look)
     except KeyboardInterrupt:
         print(_summary(watcher), flush=True)
         with suppress(KeyboardInterrupt):  # a second one waits no more

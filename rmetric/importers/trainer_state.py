@@ -51,6 +51,8 @@ def latest_state(states: Sequence[Path]) -> Path:
     It is the one that changed last, whatever the number: an earlier attempt may have gone further. Where the times are
     those of a copy, one of a higher number whose history goes on from it is later.
     """
+    if len(states) == 1:
+        return states[0]
     stamps = {state: _stamp(state) for state in states}
     newest = max(states, key=lambda state: (stamps[state][0], _step(state)))
     beyond = sorted((state for state in states if _step(state) > _step(newest)), key=_step, reverse=True)

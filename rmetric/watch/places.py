@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmetric.importers.trainer_state import is_of_checkpoint, latest_state
+from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
+from rmetric.watch.pace import Pace
 
 ENDINGS = frozenset({".jsonl", ".json", ".ndjson", ".csv", ".tsv", ".log", ".txt", ".out", ".err", ".wandb"})
 EVENT_FILE = "tfevents"
@@ -21,31 +23,51 @@ SETTLED_NS = 3 * 10**9
 class Places:
     """Finds logs; a folder is listed again only when it has changed.
 
-    Of the ``checkpoint-N`` folders that stand side by side only the latest ``trainer_state.json`` counts.
+    Of the ``checkpoint-N`` folders that stand side by side only the latest ``trainer_state.json`` counts. Folders that
+    are links are not followed. Of more than :data:`MOST_LOGS` files that may be logs, those that changed last count: a
+    log that is being written is among them, and labels of a data set are not.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._listed: dict[str, tuple[int, list[str], list[str]]] = {}
+        self._found: dict[Path, Path] = {}
+        self._pace = Pace()
+        self.left_out: list[str] = []
+        """What limits keep from being found, a sentence each."""
 
     def logs(self) -> dict[Path, Path]:
         """Name of a log → file that holds it now; the same name for successive checkpoints."""
         if not self._path.is_dir():
             return {self._path: self._path}
-        found: dict[Path, list[Path]] = {}
-        for file in self._files(str(self._path), 0):
-            name = file.parent.parent / "checkpoint-*" / file.name if is_of_checkpoint(file) else file
-            found.setdefault(name, []).append(file)
-            if len(found) == MOST_LOGS:
-                break
-        return {name: files[0] if len(files) == 1 else latest_state(files) for name, files in found.items()}
+        if self._pace.is_due:
+            with self._pace.taken():
+                self._found = self._search()
+            if len(self._found) < MOST_LOGS:
+                self._pace.hurry()
+        return self._found
 
-    def _files(self, folder: str, depth: int) -> Iterator[Path]:
+    def _search(self) -> dict[Path, Path]:
+        self.left_out = []
+        found: dict[str, list[str]] = {}
+        for file in self._files(str(self._path), 0):
+            found.setdefault(_name(file), []).append(file)
+        if len(found) > MOST_LOGS:
+            self.left_out.append(
+                f"{self._path} holds more than {MOST_LOGS:,} files that may be logs; the latest changed are watched"
+            )
+            last = {*heapq.nlargest(MOST_LOGS, found, key=lambda name: max(map(_changed, found[name])))}
+            found = {name: files for name, files in found.items() if name in last}
+        return {Path(name): latest_state([*map(Path, files)]) for name, files in found.items()}
+
+    def _files(self, folder: str, depth: int) -> Iterator[str]:
         files, folders = self._entries(folder)
-        yield from (Path(file) for file in files)
+        yield from files
         if depth < MOST_DEPTH:
             for inner in folders:
                 yield from self._files(inner, depth + 1)
+        elif folders and not self.left_out:
+            self.left_out.append(f"folders more than {MOST_DEPTH} levels below {self._path} are not looked into")
 
     def _entries(self, folder: str) -> tuple[list[str], list[str]]:
         """Files that look like logs and folders in a folder."""
@@ -63,6 +85,21 @@ class Places:
         if time.time_ns() - changed > SETTLED_NS:
             self._listed[folder] = changed, files, folders
         return files, folders
+
+
+def _name(file: str) -> str:
+    """That of successive checkpoints is the same."""
+    if file.endswith(STATE) and is_of_checkpoint(path := Path(file)):
+        return str(path.parent.parent / "checkpoint-*" / path.name)
+    return file
+
+
+def _changed(file: str) -> float:
+    """When a file changed last; 0 if it has just been removed."""
+    try:
+        return os.stat(file).st_mtime  # noqa: PTH116 - as above
+    except OSError:
+        return 0.0
 
 
 def looks_like_a_log(name: str) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,13 @@ from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.streams import NOTE, RUN
 from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
+from rmetric.watch.pace import Pace
 
 PORTION_BYTES = 1 << 24
 """New bytes that are read at a time."""
 MOST_HEADER_BYTES = 1 << 16
 END_BYTES = 256
 """Bytes at the end of what was read by which a log that was written anew is told from one that was continued."""
-REREAD_SHARE = 0.05
-"""Largest share of one processor that reading a log again and again may take."""
 
 
 class NotByLinesError(Exception):
@@ -133,8 +131,8 @@ class WholeLog:
     mapping: Mapping[str, str]
     lacks: str = ""
     """What says that a mapped column is not there so far; empty if all are."""
-    _not_before: float = 0.0
     _is_due: bool = False
+    _pace: Pace = field(default_factory=Pace)
 
     def read(self) -> Iterator[Portion]:
         """All records of all runs."""
@@ -143,16 +141,13 @@ class WholeLog:
 
     def catch_up(self) -> Iterator[Portion]:
         """The same if a change was put off and its time has come."""
-        begun = time.monotonic()
-        if not self._is_due or begun < self._not_before:
+        if not self._is_due or not self._pace.is_due:
             return
         self._is_due = False
-        found = [*runs_of(self.path, self.format, self.mapping)]
-        portions = [_portion(one.run, one.format, tuple(one.notes)) for one in found]
+        with self._pace.taken():
+            found = [*runs_of(self.path, self.format, self.mapping)]
         self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
-        now = time.monotonic()
-        self._not_before = now + (now - begun) / REREAD_SHARE
-        yield from portions
+        yield from (_portion(one.run, one.format, tuple(one.notes)) for one in found)
 
 
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:

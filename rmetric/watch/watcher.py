@@ -55,10 +55,17 @@ class Watcher:
         """Why files cannot be read as logs, one sentence each."""
         return [log.problem for log in self._logs.values() if log.problem]
 
+    @property
+    def remarks(self) -> list[str]:
+        """What to know of the watch itself, a sentence each."""
+        return self._places.left_out
+
     def look(self, now: float) -> bool:
         """Look at all logs once; true if anything was new."""
         active = False
-        for name, path in self._places.logs().items():
+        found = self._places.logs()
+        self._logs = {name: log for name, log in self._logs.items() if name in found or log.runs}
+        for name, path in found.items():
             if name not in self._logs:
                 self._logs[name] = self._watched(path)
             self._logs[name].move_to(path)

@@ -129,6 +129,15 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+def test_a_limit_is_told_once(watch: Begin, tmp_path: Path) -> None:
+    (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
+    (tmp_path / "a.jsonl").write_text(losses(0, 5))
+    watched = watch(str(tmp_path), "--silent-after", "0.3")
+    watched.wait_for("a: warning: SILENT")
+    watched.end()
+    assert watched.output.count("are not looked into") == 1
+
+
 @pytest.mark.slow
 def test_a_folder_with_other_files_and_a_run_that_comes_later(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"lr": 0.1}')

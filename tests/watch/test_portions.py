@@ -269,3 +269,18 @@ def test_an_attempt_that_went_further_does_not_hide_the_one_that_runs(tmp_path: 
         state.write_text(json.dumps({"log_history": [{"step": step, "loss": 3.0}]}))
         os.utime(state, (1e9 + now, 1e9 + now))
     assert [file.parent.name for file in Places(tmp_path).logs().values()] == ["checkpoint-20"]
+
+
+def test_the_files_that_changed_last_are_watched_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmetric.watch.places.MOST_LOGS", 5)
+    (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").touch()
+        os.utime(tmp_path / f"{number}.txt", (1e9, 1e9))
+    (tmp_path / "z.jsonl").touch()
+    places = Places(tmp_path)
+    assert len(logs := places.logs()) == 5
+    assert tmp_path / "z.jsonl" in logs
+    assert ["levels" in remark for remark in places.left_out] == [True, False]
