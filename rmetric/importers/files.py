@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +19,7 @@ from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, wi
 from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.json_document import document_in, holds_table, json_value
 from rmetric.importers.megatron_reference import holds_curves
-from rmetric.importers.mlflow import SQLITE, run_folders
+from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
@@ -37,6 +37,13 @@ _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
 MOST_ROWS = 64
 """Lines in which a table, or one object a line, shows that it is one."""
+_OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
+    "tensorboard": event_files,
+    "wandb": wandb_files,
+    "mlflow": run_files,
+    "dvclive": lambda folder: [*metric_tables(folder).values()],
+}
+"""Format of a folder that is a log as a whole → its files."""
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -237,13 +244,12 @@ def _is_event_file(head: bytes) -> bool:
 
 def _folder_format(folder: Path) -> str:
     """Format of a folder that is a log as a whole; empty if it is none."""
-    if event_files(folder):
-        return "tensorboard"
-    if wandb_files(folder):
-        return "wandb"
-    if run_folders(folder):
-        return "mlflow"
-    return "dvclive" if metric_tables(folder) else ""
+    return next((name for name, files_in in _OF_FOLDERS.items() if files_in(folder)), "")
+
+
+def files_of_folder(folder: Path) -> list[Path]:
+    """The files of a folder that is a log as a whole; none if it is no log."""
+    return next((files for files_in in _OF_FOLDERS.values() if (files := files_in(folder))), [])
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

@@ -6,9 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from stat import S_ISDIR
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO
+from rmetric.importers.files import files_of_folder
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
@@ -29,7 +31,7 @@ class Change(Enum):
 
 
 class Growth:
-    """Watches one path."""
+    """Watches one path; of a folder that is a log, all its files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,21 +46,34 @@ class Growth:
         """What happened since the last look."""
         try:
             found = self._path.stat()
+            size, changed_ns = _of_folder(self._path) if S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
         except OSError:
             return Change.ABSENT
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        stamp = (found.st_ino, size, changed_ns)
         if stamp == self._stamp:
             return Change.NONE
         try:
-            with open(self._path, "rb") as file:
-                head = file.read(HEAD_BYTES)
+            head = b"" if S_ISDIR(found.st_mode) else _head(self._path)
         except OSError:
             return Change.ABSENT
         identity = (found.st_dev, found.st_ino)
-        continued = identity == self._identity and found.st_size >= self._size and head.startswith(self._head)
-        self._stamp, self._identity, self._size, self._head = stamp, identity, found.st_size, head
-        self.age_s = max(0.0, time.time() - found.st_mtime)
+        continued = identity == self._identity and size >= self._size and head.startswith(self._head)
+        self._stamp, self._identity, self._size, self._head = stamp, identity, size, head
+        self.age_s = max(0.0, time.time() - changed_ns / 1e9)
         return Change.GREW if continued else Change.ANEW
+
+
+def _of_folder(folder: Path) -> tuple[int, int]:
+    """Sum of the sizes of a log's files, and time of the latest change of one; raises ``FileNotFoundError`` without."""
+    files = [file.stat() for file in files_of_folder(folder)]
+    if not files:
+        raise FileNotFoundError(folder)
+    return sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)
+
+
+def _head(file: Path) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read(HEAD_BYTES)
 
 
 class WatchedLog:
@@ -70,7 +85,7 @@ class WatchedLog:
     Parameters
     ----------
     path
-        The file; it need not be there.
+        The file, or the folder that is a log as a whole; it need not be there.
     format, mapping
         As in :func:`rmetric.diagnosis.diagnose`.
     silent_after_s

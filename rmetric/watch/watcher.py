@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class Watcher:
         """Look at all logs once; true if anything was new."""
         active = False
         found = self._places.logs()
-        self._logs = {name: log for name, log in self._logs.items() if name in found or log.runs}
+        self._logs = {name: log for name, log in self._logs.items() if name in found or _stays(name, log, found)}
         for name, path in found.items():
             if name not in self._logs:
                 self._logs[name] = self._watched(path)
@@ -85,3 +85,9 @@ class Watcher:
             after_look()
             delay = self._interval_s if active else min(BACKOFF * delay, SLOWEST * self._interval_s)
             time.sleep(delay)
+
+
+def _stays(name: Path, log: WatchedLog, found: Collection[Path]) -> bool:
+    """Whether a log that is no longer found counts: it has vanished, and is no part of a folder that is one log now."""
+    is_part = log.path.exists() and any(folder in found for folder in name.parents)
+    return bool(log.runs) and not is_part

@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,11 @@ import pytest
 from rmetric.diagnosis import diagnose_runs
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.records import Observations
+from rmetric.watch import News, Watcher
 from rmetric.watch.places import Places
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
+from tests.importers.event_files import event_file
 from tests.watch.conftest import eventually
 
 REAL = sorted((Path(__file__).parent.parent / "data" / "real_runs").glob("*lr_spike_lr_300*.jsonl"))[0]
@@ -284,3 +287,47 @@ def test_the_files_that_changed_last_are_watched_where_there_are_too_many(
     assert len(logs := places.logs()) == 5
     assert tmp_path / "z.jsonl" in logs
     assert ["levels" in remark for remark in places.left_out] == [True, False]
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_one_log_is_watched_as_one(tmp_path: Path) -> None:
+    def told(of_run: list[str]) -> list[str]:
+        look()
+        return [name for name in of_run if any(news.run == name and news.name == "DEAD" for news in seen)]
+
+    seen: list[News] = []
+    watcher = Watcher(tmp_path, lambda news, _: seen.append(news))
+    look = partial(watcher.look, 0.0)
+    nan = math.nan
+    keras, tables = tmp_path / "keras", tmp_path / "dvc/plots/metrics"
+    for folder in (keras / "train", keras / "validation", tables / "train", tmp_path / "mlruns/1/ab/metrics"):
+        folder.mkdir(parents=True)
+    event_file(keras / "train/events.out.tfevents.1", [("epoch_loss", step, 2.5) for step in range(30)])
+    look()
+    event_file(keras / "validation/events.out.tfevents.1", [("epoch_loss", step, 2.5 + step / 9) for step in range(30)])
+    event_file(keras / "train/events.out.tfevents.2", [("epoch_loss", step, nan) for step in range(30, 99)])
+    (tables / "train/loss.tsv").write_text("step\tloss\n" + "".join(f"{step}\t2.5\n" for step in range(30)))
+    (tmp_path / "dvc/metrics.json").write_text('{"step": 29, "train": {"loss": 2.5}}')
+    (tmp_path / "mlruns/1/ab/meta.yaml").touch()
+    (tmp_path / "mlruns/1/ab/metrics/loss").write_text("".join(f"{step} 2.5 {step}\n" for step in range(30)))
+    look()
+    with open(tables / "train/loss.tsv", "a") as table, open(tmp_path / "mlruns/1/ab/metrics/loss", "a") as metric:
+        table.writelines(f"{step}\tnan\n" for step in range(30, 99))
+        metric.writelines(f"{step} nan {step}\n" for step in range(30, 99))
+    names = ["ab", "dvc", "keras"]
+    eventually(lambda: told(names) == names, "findings of all three")
+    assert sorted(run.diagnosis.run for run in watcher.runs) == names
+    assert {run.diagnosis.run: run.diagnosis.findings for run in watcher.runs} == {
+        diagnosis.run: diagnosis.findings
+        for folder in ("dvc", "keras", "mlruns/1/ab")
+        for diagnosis in diagnose_runs(tmp_path / folder)
+    }
+
+
+def test_folders_that_turn_out_to_be_one_run_are_no_runs_of_their_own(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path, lambda *_: None)
+    for data in ("train", "val"):
+        (tmp_path / f"a_{data}").mkdir()
+        event_file(tmp_path / f"a_{data}/events.out.tfevents.1", [("loss", step, 2.5) for step in range(30)])
+        watcher.look(0.0)
+        assert [run.name for run in watcher.runs] == [{"train": "a_train", "val": "a"}[data]]
