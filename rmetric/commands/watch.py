@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmetric.cli import positive_number
-from rmetric.commands.logs import FOUND, add_format, reading
+from rmetric.commands.logs import FOUND, UNUSABLE, add_format, reading
 from rmetric.diagnosis.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ PATH need not be there yet, and may be rotated or cut. What its logs hold when t
 The command of --exec finds RMETRIC_TEXT, RMETRIC_RUN, RMETRIC_STEP, RMETRIC_NAME, RMETRIC_SEVERITY, RMETRIC_LOG and
 RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary,
 and then waits some seconds for messages that are under way; a second one does not wait.
-Exit status: 0 nothing found, 1 findings.
+Exit status: 0 nothing found, 1 findings, 2 no findings in a log of which more than a tenth cannot be used.
 """
 
 
@@ -110,7 +110,10 @@ def run(args: argparse.Namespace) -> int:
         with suppress(KeyboardInterrupt):  # a second one waits no more
             close_all(outboxes)
     print(_deliveries(gate, outboxes), end="")
-    return FOUND if any(run.diagnosis.findings for run in watcher.runs) else 0
+    diagnoses = [run.diagnosis for run in watcher.runs]
+    if any(diagnosis.findings for diagnosis in diagnoses):
+        return FOUND
+    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
 
 
 def _outboxes(args: argparse.Namespace) -> list[Outbox]:

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from rmetric.errors import UserError
-from rmetric.importers import IMPORTERS, LoneLines, runs_of
+from rmetric.importers import IMPORTERS, Caveats, Damage, LoneLines, runs_of
 from rmetric.importers.files import format_of
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.streams import NOTE, RUN
-from rmetric.log_reader import NumberedEvent, assemble, chunks, passed_over
+from rmetric.log_reader import WHOLE_LOG, NumberedEvent, assemble, chunks, passed_over
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
 from rmetric.watch.pace import Pace
 
@@ -38,7 +38,8 @@ class Portion:
     observations: Observations
     events: Sequence[Event]
     """What else the log says."""
-    notes: tuple[str, ...] = ()
+    caveats: Caveats
+    """Of all that was read of the run so far."""
 
     @property
     def ended(self) -> bool:
@@ -59,6 +60,8 @@ class NewLines:
     _end: bytes = b""
     _last_step: int = -1
     _had_all: bool = False
+    _lines_read: int = 0
+    _damage: Damage = field(default_factory=Damage)
 
     @property
     def format(self) -> str:
@@ -79,6 +82,9 @@ class NewLines:
                 self._header, lines = _header_and_rest(lines)
             portion = self._portion(lines)
             self._offset, self._end = self._offset + read, end
+            self._lines_read = (
+                self._header.count(b"\n") * (not self._lines_read) + self._lines_read + lines.count(b"\n")
+            )
             yield portion
 
     def _next_lines(self) -> bytes:
@@ -93,10 +99,13 @@ class NewLines:
     def _portion(self, lines: bytes) -> Portion:
         """Through the importer of the format, which reads files."""
         lacking: list[str] = []
+        before, repeated = self._lines_read, self._header.count(b"\n") if self._lines_read else 0
 
         def on_damage(line: int, message: str) -> None:
             if message.startswith(NO_COLUMN):
                 lacking.append(message)
+            if not before or line > repeated:  # what is said of the header, or of all lines, is said once
+                self._damage.add(line + before - repeated if line != WHOLE_LOG else line, message)
 
         with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
             part = Path(folder) / self.path.name
@@ -112,7 +121,7 @@ class NewLines:
             self._had_all = self._had_all or not lacking
             self.lacks = "" if self._had_all else lacking[0]
         self._go_on_to(run.observations)
-        return _portion(run, self.format)
+        return _portion(run, self.format, self._damage.so_far())
 
     def _go_on_to(self, records: Observations) -> None:
         """Whether a run is resumed where its steps go back, a few lines do not tell. Those of our monitor never do."""
@@ -147,7 +156,7 @@ class WholeLog:
         with self._pace.taken():
             found = [*runs_of(self.path, self.format, self.mapping)]
         self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
-        yield from (_portion(one.run, one.format, tuple(one.notes)) for one in found)
+        yield from (_portion(one.run, one.format, one.caveats) for one in found)
 
 
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
@@ -157,8 +166,8 @@ def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines |
     return WholeLog(path, name, mapping) if lines is None else NewLines(path, lines)
 
 
-def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:
-    return Portion(run=run.name, format=format, observations=run.observations, events=run.events, notes=notes)
+def _portion(run: Run, format: str, caveats: Caveats) -> Portion:
+    return Portion(run=run.name, format=format, observations=run.observations, events=run.events, caveats=caveats)
 
 
 def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:

@@ -8,6 +8,7 @@ from statistics import median
 
 from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
 from rmetric.diagnosis.new_records import NewRecords
+from rmetric.importers import Caveats
 from rmetric.replay import plain_text
 from rmetric.watch.news import Kind, News
 from rmetric.watch.sources import Portion
@@ -98,7 +99,9 @@ class WatchedRun:
         self._count, self._judged_at = 0, 0
         self._ended = False
         self._format = ""
-        self._notes: tuple[str, ...] = ()
+        self._caveats = Caveats([], 0, 0)
+        self.damage = ""
+        """The first line of which something could not be used, in words; empty if there is none."""
 
     @property
     def last_step(self) -> int | None:
@@ -116,11 +119,17 @@ class WatchedRun:
     @property
     def diagnosis(self) -> Diagnosis:
         """What is known of the run by now."""
-        return self._examination.diagnosis(self.name, source=self._log, format=self._format, notes=self._notes)
+        notes, left_out, damaged, _ = self._caveats
+        return self._examination.diagnosis(
+            self.name, source=self._log, format=self._format, left_out=left_out, damaged=damaged, notes=notes
+        )
 
     def extend(self, portion: Portion, now: float) -> Iterator[News]:
         """News that new records bring; ``now`` in seconds of any clock that goes forward."""
-        self._format, self._notes = portion.format, portion.notes
+        self._format, self._caveats = portion.format, portion.caveats
+        first = portion.caveats.first_damage
+        if first and "cut off" not in first:  # its writer may be about to end it
+            self.damage = self.damage or plain_text(f"{self.name}: {first}", None)
         self._examination.note(portion.events)
         records = self._records.of(portion.observations)
         if len(records):

@@ -57,8 +57,8 @@ class Watcher:
 
     @property
     def remarks(self) -> list[str]:
-        """What to know of the watch itself, a sentence each."""
-        return self._places.left_out
+        """What is not watched, and the first damage of each run, a sentence each."""
+        return [*self._places.left_out, *(run.damage for run in self.runs if run.damage)]
 
     def look(self, now: float) -> bool:
         """Look at all logs once; true if anything was new."""

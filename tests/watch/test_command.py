@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.commands import main
 from tests.helpers import hearing_ctrl_c
 from tests.watch.conftest import Watch, append, losses
 
@@ -127,6 +128,25 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched = watch(str(log))
     append(log, "".join(f"{step},2.5\n" for step in range(1, 80)) + "80,nan\n")
     watched.wait_for("not finite at step 80")
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Path, name: str) -> None:
+    log, rows = tmp_path / name, [json.loads(line) for line in losses(0, 200).splitlines()]
+    lines = {
+        "run.csv": ["step,loss", *(f"{row['step']},{row['loss']},0,0" for row in rows)],
+        "run.jsonl": ["", *(json.dumps(row)[:20] for row in rows)],
+    }[name]
+    sound = {"run.csv": lambda row: f"{row['step']},{row['loss']}", "run.jsonl": json.dumps}[name]
+    lines[1:121] = [*map(sound, rows[:120])]
+    log.write_text("\n".join(lines[:130]) + "\n")
+    watched = watch(str(log))
+    append(log, "\n".join(lines[130:]) + "\n")
+    watched.wait_for("line 122: ")
+    assert watched.end() == 2
+    assert watched.output.count("line 122: ") == 1
+    assert main(["diagnose", str(log)]) == 2
+    assert "but 80 of 200 lines could not be used" in watched.output
 
 
 def test_a_limit_is_told_once(watch: Begin, tmp_path: Path) -> None:
