@@ -25,8 +25,8 @@ examples:
 
 PATH need not be there yet, and may be rotated or cut. What its logs hold when the watch begins is printed, not sent.
 The command of --exec finds RMETRIC_TEXT, RMETRIC_RUN, RMETRIC_STEP, RMETRIC_NAME, RMETRIC_SEVERITY, RMETRIC_LOG and
-RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary,
-and then waits some seconds for messages that are under way; a second one does not wait.
+RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch: a last look,
+a summary, and some seconds for messages that are under way; a second one waits for neither.
 Exit status: 0 nothing found, 1 findings, 2 no findings in a log of which more than a tenth cannot be used.
 """
 
@@ -73,7 +73,7 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Watch until Ctrl-C or a signal to end, then sum up."""
     from rmetric.watch import Watcher
-    from rmetric.watch.notify import Gate, close_all
+    from rmetric.watch.notify import GRACE_S, Gate, close_all
 
     outboxes = _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
@@ -106,9 +106,15 @@ def run(args: argparse.Namespace) -> int:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
         watcher.watch(after_look)
     except KeyboardInterrupt:
+        grace_s = GRACE_S
+        try:
+            watcher.look_at_all_there_is(time.monotonic())
+            after_look()
+        except KeyboardInterrupt:  # a second one waits no more
+            grace_s = 0.0
         print(_summary(watcher), flush=True)
-        with suppress(KeyboardInterrupt):  # a second one waits no more
-            close_all(outboxes)
+        with suppress(KeyboardInterrupt):
+            close_all(outboxes, grace_s)
     print(_deliveries(gate, outboxes), end="")
     diagnoses = [run.diagnosis for run in watcher.runs]
     if any(diagnosis.findings for diagnosis in diagnoses):

@@ -35,7 +35,7 @@ class Places:
         self._path = path
         self._listed: dict[str, tuple[int, list[str], list[str]]] = {}
         self._found: dict[Path, Path] = {}
-        self._pace = Pace()
+        self.pace = Pace()
         self.left_out: list[str] = []
         """What limits keep from being found, a sentence each."""
 
@@ -43,11 +43,11 @@ class Places:
         """Name of a log → file or folder that holds it now; the same name for successive checkpoints."""
         if not self._path.is_dir():
             return {self._path: self._path}
-        if self._pace.is_due:
-            with self._pace.taken():
+        if self.pace.is_due:
+            with self.pace.taken():
                 self._found = self._search()
             if len(self._found) < MOST_LOGS:
-                self._pace.hurry()
+                self.pace.hurry()
         return self._found
 
     def _search(self) -> dict[Path, Path]:

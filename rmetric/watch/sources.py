@@ -141,7 +141,7 @@ class WholeLog:
     lacks: str = ""
     """What says that a mapped column is not there so far; empty if all are."""
     _is_due: bool = False
-    _pace: Pace = field(default_factory=Pace)
+    pace: Pace = field(default_factory=Pace)
 
     def read(self) -> Iterator[Portion]:
         """All records of all runs."""
@@ -150,10 +150,10 @@ class WholeLog:
 
     def catch_up(self) -> Iterator[Portion]:
         """The same if a change was put off and its time has come."""
-        if not self._is_due or not self._pace.is_due:
+        if not self._is_due or not self.pace.is_due:
             return
         self._is_due = False
-        with self._pace.taken():
+        with self.pace.taken():
             found = [*runs_of(self.path, self.format, self.mapping)]
         self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
         yield from (_portion(one.run, one.format, one.caveats) for one in found)

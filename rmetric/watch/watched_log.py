@@ -114,6 +114,11 @@ class WatchedLog:
             for run in self._current.values():
                 run.move_to(str(path))
 
+    def hurry(self) -> None:
+        """Let the next look read what was put off."""
+        if isinstance(self._source, WholeLog):
+            self._source.pace.hurry()
+
     def poll(self, now: float) -> tuple[bool, list[News]]:
         """Return whether anything was new, and the news."""
         change, news = self._growth.look(), []

@@ -77,6 +77,14 @@ class Watcher:
         self._is_first_look = False
         return active
 
+    def look_at_all_there_is(self, now: float) -> None:
+        """The last look: what was put off is read, and all is judged."""
+        self._places.pace.hurry()
+        for log in self._logs.values():
+            log.hurry()
+        self.look(now)
+        self.look(now)  # what a log brought last is judged when it brings nothing more
+
     def watch(self, after_look: Callable[[], object]) -> None:
         """Look until interrupted (``KeyboardInterrupt``); ``after_look`` is called after each look."""
         delay = self._interval_s

@@ -130,6 +130,16 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
+    log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))
+    watched = watch(str(log))
+    append(log, "".join(f"step {step} loss nan\n" for step in range(20_000, 20_100)))
+    assert watched.end() == 1
+    assert "run: error: DEAD at step 20,000" in watched.output
+    assert "20,100 records" in watched.output
+
+
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
 def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Path, name: str) -> None:
     log, rows = tmp_path / name, [json.loads(line) for line in losses(0, 200).splitlines()]
