@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
@@ -70,31 +71,25 @@ class NewLines:
 
     def continues(self) -> bool:
         """Whether what was read last still stands where it stood."""
-        with open(self.path, "rb") as file:
-            file.seek(self._offset - len(self._end))
-            return file.read(len(self._end)) == self._end
+        with open(self.path, "rb", buffering=0) as file:
+            return self._continues_in(file)
 
     def read(self) -> Iterator[Portion]:
-        """Portions of what is new, up to the end of the file."""
-        while lines := self._next_lines():
-            read, end = len(lines), lines[-END_BYTES:]
-            if self.format == "csv" and not self._header:
-                self._header, lines = _header_and_rest(lines)
-            portion = self._portion(lines)
-            self._offset, self._end = self._offset + read, end
-            self._lines_read = (
-                self._header.count(b"\n") * (not self._lines_read) + self._lines_read + lines.count(b"\n")
-            )
-            yield portion
+        """Portions of what is new, up to the end of the file; of one that is cut or replaced meanwhile, no more."""
+        with open(self.path, "rb", buffering=0) as file:  # a buffer would hold what stood there before
+            while self._continues_in(file) and (lines := _next_lines(file)):
+                read, end = len(lines), lines[-END_BYTES:]
+                if self.format == "csv" and not self._header:
+                    self._header, lines = _header_and_rest(lines)
+                portion = self._portion(lines)
+                self._offset, self._end = self._offset + read, end
+                self._lines_read += lines.count(b"\n") + (0 if self._lines_read else self._header.count(b"\n"))
+                yield portion
 
-    def _next_lines(self) -> bytes:
-        with open(self.path, "rb") as file:
-            file.seek(self._offset)
-            block = file.read(PORTION_BYTES)
-        whole = block[: block.rfind(b"\n") + 1]
-        if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
-            whole = block
-        return whole
+    def _continues_in(self, file: FileIO) -> bool:
+        """The same; the file is at what is new then."""
+        file.seek(self._offset - len(self._end))
+        return file.read(len(self._end)) == self._end
 
     def _portion(self, lines: bytes) -> Portion:
         """Through the importer of the format, which reads files."""
@@ -176,6 +171,15 @@ def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
         if numbered[1].get("event") in (RUN, NOTE):
             raise NotByLinesError
         yield numbered
+
+
+def _next_lines(file: FileIO) -> bytes:
+    """Whole lines from where a file is."""
+    block = file.read(PORTION_BYTES)
+    whole = block[: block.rfind(b"\n") + 1]
+    if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
+        whole = block
+    return whole
 
 
 def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:

@@ -17,10 +17,11 @@ from rmetric.diagnosis.new_records import NewRecords
 from rmetric.records import Observations
 from rmetric.watch import News, Watcher
 from rmetric.watch.places import Places
+from rmetric.watch.sources import source_of
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
 from tests.importers.event_files import event_file
-from tests.watch.conftest import eventually
+from tests.watch.conftest import eventually, losses
 
 REAL = sorted((Path(__file__).parent.parent / "data" / "real_runs").glob("*lr_spike_lr_300*.jsonl"))[0]
 
@@ -331,3 +332,19 @@ def test_folders_that_turn_out_to_be_one_run_are_no_runs_of_their_own(tmp_path: 
         event_file(tmp_path / f"a_{data}/events.out.tfevents.1", [("loss", step, 2.5) for step in range(30)])
         watcher.look(0.0)
         assert [run.name for run in watcher.runs] == [{"train": "a_train", "val": "a"}[data]]
+
+
+@pytest.mark.parametrize("how", ["renamed", "cut"])
+def test_a_log_that_is_rotated_while_it_is_read_is_not_read_on_in_the_middle_of_the_next(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmetric.watch.sources.PORTION_BYTES", 1 << 10)
+    path = tmp_path / "run.jsonl"
+    path.write_text(losses(0, 60))
+    read = source_of(path, "auto", {}).read()
+    first = next(read).observations.step
+    if how == "renamed":
+        path.rename(tmp_path / "run.jsonl.1")
+    path.write_text(losses(60, 300))
+    rest = [step for portion in read for step in portion.observations.step]
+    assert [*first, *rest] == [*range(60 if how == "renamed" else len(first))]
