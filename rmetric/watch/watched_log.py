@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -106,6 +107,8 @@ class WatchedLog:
         self._source: NewLines | WholeLog | None = None
         self._current: dict[str, WatchedRun] = {}
         self._begins_anew = False
+        self._seen_at = -math.inf
+        """When the file was there last."""
 
     def move_to(self, path: Path) -> None:
         """Go on in another file, such as that of the next checkpoint."""
@@ -138,8 +141,10 @@ class WatchedLog:
             self._begins_anew = True
             if not isinstance(self._source, WholeLog):  # that one reads from the start anyhow, and keeps its pace
                 self._source = None
-        # What a file held when it was first seen is as old as the file.
-        at = now - self._growth.age_s if change is Change.ANEW else now
+        # What a file held when it was first seen is as old as the file, and what has come since then is not: the clock
+        # of its file system may be behind.
+        at = max(now - self._growth.age_s, min(self._seen_at, now)) if change is Change.ANEW else now
+        self._seen_at = self._seen_at if change is Change.ABSENT else now
         grown = False
         for portion in self._portions(change):
             grown = True

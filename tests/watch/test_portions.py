@@ -348,3 +348,14 @@ def test_a_log_that_is_rotated_while_it_is_read_is_not_read_on_in_the_middle_of_
     path.write_text(losses(60, 300))
     rest = [step for portion in read for step in portion.observations.step]
     assert [*first, *rest] == [*range(60 if how == "renamed" else len(first))]
+
+
+def test_a_file_that_is_replaced_where_the_clock_is_behind_is_not_silent(tmp_path: Path) -> None:
+    path, aside = tmp_path / "run.jsonl", tmp_path / "aside"
+    watched, told = WatchedLog(path, silent_after_s=30.0), []
+    for now in range(0, 80, 10):
+        aside.write_text(losses(0, 20 + now))
+        os.utime(aside, (1e9, 1e9))
+        aside.replace(path)
+        told += [(now, news.name) for news in watched.poll(float(now))[1]]
+    assert told == [(0, "SILENT"), (10, "GOES_ON")]
