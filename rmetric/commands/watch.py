@@ -34,7 +34,7 @@ Exit status: 0 nothing found, 1 findings, 2 no findings in a log of which more t
 def add_parser(commands: Any, summary: str) -> None:
     """Add the subcommand."""
     p = commands.add_parser("watch", help=summary, description=f"Watch {summary}.", epilog=EPILOG, examples=True)
-    p.add_argument("path", type=Path, metavar="PATH", help="a log, or a folder into which runs write")
+    p.add_argument("path", metavar="PATH", help="a log, or a folder into which runs write")
     add_format(p)
     p.add_argument(
         "--interval", type=positive_number, default=1.0, metavar="S", help="seconds between two checks for new records"
@@ -72,10 +72,12 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch until Ctrl-C or a signal to end, then sum up."""
+    from rmetric.importers.files import refuse_empty
     from rmetric.watch import Watcher
     from rmetric.watch.notify import GRACE_S, Gate, close_all
 
-    outboxes = _outboxes(args)
+    refuse_empty([args.path])
+    path, outboxes = Path(args.path), _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
 
     def send(news: News, text: str) -> None:
@@ -97,11 +99,11 @@ def run(args: argparse.Namespace) -> int:
                 remarked.add(remark)
 
     options, remarked = reading(args), set[str]()
-    watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
+    watcher = Watcher(path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
     try:
         watcher.look(time.monotonic())
-        seen = f"runs so far: {len(watcher.runs)}" if args.path.exists() else "not there yet"
-        print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
+        seen = f"runs so far: {len(watcher.runs)}" if path.exists() else "not there yet"
+        print(f"watching {path} ({seen}); Ctrl-C ends", flush=True)
         for problem in watcher.problems[:1]:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
         watcher.watch(after_look)

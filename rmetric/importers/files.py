@@ -59,8 +59,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
-    if "" in paths:  # which would be the current folder
-        raise UserError("the path of a log is empty; is the variable set that it comes from?")
+    refuse_empty(paths)
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
@@ -78,6 +77,12 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
         for log in found:
             logs.setdefault(os.path.realpath(log), log)
     return list(logs.values()), " ".join(notes)
+
+
+def refuse_empty(paths: Sequence[str | Path]) -> None:
+    """Raise :class:`UserError` for an empty path, which would be the current folder."""
+    if "" in paths:
+        raise UserError("the path of a log is empty; is the variable set that it comes from?")
 
 
 def refuse_pipe(path: Path) -> None:

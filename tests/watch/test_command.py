@@ -216,6 +216,11 @@ def test_a_failure_that_the_log_states_is_told(watch: Begin, tmp_path: Path) -> 
     watched.end()
 
 
+def test_an_empty_path_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", ""]) == 2
+    assert capsys.readouterr().err.startswith("error: the path of a log is empty")
+
+
 def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello\n")
     watched = watch(str(tmp_path / "a.txt"))
