@@ -80,8 +80,8 @@ def _head(file: Path) -> bytes:
 class WatchedLog:
     """Follows a file through growth, rotation, truncation and absence.
 
-    A file that was cut or replaced is read from its start. Where its steps go on, so does the run; where they begin
-    again, another run begins.
+    A file that was cut or replaced is read from its start. Where its steps go on, so does the run, and where it was cut
+    to go on from a checkpoint, without what was cut off; where its steps begin again, another run begins.
 
     Parameters
     ----------
@@ -106,6 +106,8 @@ class WatchedLog:
         self._growth = Growth(path)
         self._source: NewLines | WholeLog | None = None
         self._current: dict[str, WatchedRun] = {}
+        self._before: dict[str, WatchedRun] = {}
+        """What was known of runs whose log was cut and is read again at present."""
         self._begins_anew = False
         self._seen_at = -math.inf
         """When the file was there last."""
@@ -148,7 +150,9 @@ class WatchedLog:
         grown = False
         for portion in self._portions(change):
             grown = True
-            yield from self._run_of(portion).extend(portion, at)
+            news = self._run_of(portion).extend(portion, at)
+            yield from (one for one in news if not (one.kind == "finding" and self._was_told(portion)))
+        self._before = {}
         if not grown or at < now:
             for run in self._current.values():
                 yield from run.rest(now)
@@ -186,9 +190,19 @@ class WatchedLog:
         starts_again = known is not None and self._begins_anew and not known.continues_in(portion)
         if len(portion.observations):
             self._begins_anew = False
-        if known is None or starts_again:
+        if known is not None and starts_again and known.begins_with(portion):
+            self._before[portion.run] = known
+            again = known.from_its_start()
+            self.runs[self.runs.index(known)] = self._current[portion.run] = again
+            known = again
+        elif known is None or starts_again:
             name = portion.run if known is None else f"{portion.run}-{len(self.runs) + 1}"
             known = WatchedRun(name, str(self.path), self._silent_after_s)
             self._current[portion.run] = known
             self.runs.append(known)
         return known
+
+    def _was_told(self, portion: Portion) -> bool:
+        """Whether the findings in a portion have been told: it holds the same as before the log was cut."""
+        before = self._before.get(portion.run)
+        return before is not None and before.begins_with(portion)

@@ -116,6 +116,16 @@ class WatchedRun:
         """Whether records of a file that was replaced are this run's, once more or later ones."""
         return not self._records.are_of_another_run(portion.observations)
 
+    def begins_with(self, portion: Portion) -> bool:
+        """Whether records of a file that was cut are the first of this run once more."""
+        return self._records.begin_with(portion.observations)
+
+    def from_its_start(self) -> WatchedRun:
+        """The same run without its records, for a log that was cut to go on from a checkpoint."""
+        run = WatchedRun(self.name, self._log)
+        run._place, run._silence, run.damage = self._place, self._silence, self.damage
+        return run
+
     @property
     def diagnosis(self) -> Diagnosis:
         """What is known of the run by now."""

@@ -359,3 +359,35 @@ def test_a_file_that_is_replaced_where_the_clock_is_behind_is_not_silent(tmp_pat
         aside.replace(path)
         told += [(now, news.name) for news in watched.poll(float(now))[1]]
     assert told == [(0, "SILENT"), (10, "GOES_ON")]
+
+
+def test_a_run_that_resumes_from_a_checkpoint_is_the_same_run(tmp_path: Path) -> None:
+    def write(*parts: str) -> list[int]:
+        path.write_text("".join(parts))
+        return [news.finding.until for news in watched.poll(0.0)[1] if news.finding]
+
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    head = losses(0, 100) + losses(100, 103, "NaN") + losses(103, 300)
+    assert write(head, losses(300, 400)) == [102]
+    assert write(head) == []
+    assert write(head, losses(300, 350), losses(350, 353, "NaN")) == [352]
+    (run,) = watched.runs
+    assert run.diagnosis.records == 353
+
+
+def test_a_run_with_another_loss_at_the_last_common_step_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    for log in (losses(0, 200), losses(0, 49) + losses(49, 50, "2.5")):
+        path.write_text(log)
+        watched.poll(0.0)
+    assert [run.diagnosis.records for run in watched.runs] == [200, 50]
+
+
+def test_of_a_long_run_some_records_are_remembered() -> None:
+    whole, records = healthy_observations(20_000), NewRecords()
+    for begin in range(0, 20_000, 500):
+        records.of(whole.rows(slice(begin, begin + 500)))
+    assert records.begin_with(whole.rows(slice(0, 9_000)))
+    assert not records.begin_with(healthy_observations(9_000, seed=7))
