@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmetric.cli import positive_number
-from rmetric.commands.logs import FOUND, add_format, reading
+from rmetric.commands.logs import FOUND, UNUSABLE, add_format, reading
 from rmetric.diagnosis.finding import SEVERITIES
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ examples:
 
 PATH need not be there yet, and may be rotated or cut. What its logs hold when the watch begins is printed, not sent.
 The command of --exec finds RMETRIC_TEXT, RMETRIC_RUN, RMETRIC_STEP, RMETRIC_NAME, RMETRIC_SEVERITY, RMETRIC_LOG and
-RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch with a summary,
-and then waits some seconds for messages that are under way; a second one does not wait.
-Exit status: 0 nothing found, 1 findings.
+RMETRIC_EVENT in its environment, and all there is as JSON on its standard input. Ctrl-C ends the watch: a last look,
+a summary, and some seconds for messages that are under way; a second one waits for neither.
+Exit status: 0 nothing found, 1 findings, 2 no findings in a log of which more than a tenth cannot be used.
 """
 
 
 def add_parser(commands: Any, summary: str) -> None:
     """Add the subcommand."""
     p = commands.add_parser("watch", help=summary, description=f"Watch {summary}.", epilog=EPILOG, examples=True)
-    p.add_argument("path", type=Path, metavar="PATH", help="a log, or a folder into which runs write")
+    p.add_argument("path", metavar="PATH", help="a log, or a folder into which runs write")
     add_format(p)
     p.add_argument(
         "--interval", type=positive_number, default=1.0, metavar="S", help="seconds between two checks for new records"
@@ -72,34 +72,56 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch until Ctrl-C or a signal to end, then sum up."""
+    from rmetric.importers.files import refuse_empty
     from rmetric.watch import Watcher
-    from rmetric.watch.notify import Gate, close_all
+    from rmetric.watch.notify import GRACE_S, Gate, close_all
 
-    outboxes = _outboxes(args)
+    refuse_empty([args.path])
+    path, outboxes = Path(args.path), _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
+
+    def send(news: News, text: str) -> None:
+        for outbox in outboxes:
+            outbox.put(news.to_dict() | {"text": text})
 
     def tell(news: News, is_old: bool) -> None:
         print(f"{time.strftime('%H:%M:%S')}  {news.text}", flush=True)
         text = None if is_old else gate.admit(news, time.monotonic())
         if text is not None:
-            for outbox in outboxes:
-                outbox.put(news.to_dict() | {"text": text})
+            send(news, text)
 
-    options = reading(args)
-    watcher = Watcher(args.path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
+    def after_look() -> None:
+        for news, text in gate.due(time.monotonic()):
+            send(news, text)
+        for remark in watcher.remarks:
+            if remark not in remarked:
+                print(f"note: {remark}", file=sys.stderr, flush=True)
+                remarked.add(remark)
+
+    options, remarked = reading(args), set[str]()
+    watcher = Watcher(path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
     try:
         watcher.look(time.monotonic())
-        seen = f"runs so far: {len(watcher.runs)}" if args.path.exists() else "not there yet"
-        print(f"watching {args.path} ({seen}); Ctrl-C ends", flush=True)
+        seen = f"runs so far: {len(watcher.runs)}" if path.exists() else "not there yet"
+        print(f"watching {path} ({seen}); Ctrl-C ends", flush=True)
         for problem in watcher.problems[:1]:
             print(f"note: {problem}; it is looked at again as it grows", file=sys.stderr, flush=True)
-        watcher.watch()
+        watcher.watch(after_look)
     except KeyboardInterrupt:
+        grace_s = GRACE_S
+        try:
+            watcher.look_at_all_there_is(time.monotonic())
+            after_look()
+        except KeyboardInterrupt:  # a second one waits no more
+            grace_s = 0.0
         print(_summary(watcher), flush=True)
-        with suppress(KeyboardInterrupt):  # a second one waits no more
-            close_all(outboxes)
+        with suppress(KeyboardInterrupt):
+            close_all(outboxes, grace_s)
     print(_deliveries(gate, outboxes), end="")
-    return FOUND if any(run.diagnosis.findings for run in watcher.runs) else 0
+    diagnoses = [run.diagnosis for run in watcher.runs]
+    if any(diagnosis.findings for diagnosis in diagnoses):
+        return FOUND
+    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
 
 
 def _outboxes(args: argparse.Namespace) -> list[Outbox]:

@@ -134,15 +134,15 @@ class Examination:
 
         Of the end of a log that is being written it would be said all the time that there is none.
         """
-        of_log, left_out, damaged = log.caveats()
+        caveats = log.caveats()
         of_its_end = [NO_END] if self._begun and not self._ended else []
         return self.diagnosis(
             log.name,
             source=source,
             format=log.format,
-            left_out=left_out,
-            damaged=damaged,
-            notes=[*notes, *of_its_end, *of_log],
+            left_out=caveats.left_out,
+            damaged=caveats.damaged,
+            notes=[*notes, *of_its_end, *caveats.notes],
         )
 
     def diagnosis(

@@ -9,6 +9,9 @@ import numpy as np
 from rmetric.log_reader import LATEST
 from rmetric.records import Observations, held
 
+MOST_KEPT = 8192
+"""Records whose losses are remembered; of a longer run every second, fourth, ... of those that were."""
+
 
 class NewRecords:
     """Keeps track of what is known of one run.
@@ -22,6 +25,8 @@ class NewRecords:
         self.last_step: int | None = None
         """Of the records given so far."""
         self._last_loss = math.nan
+        self._steps, self._losses = np.empty(0, np.int64), np.empty(0)
+        """Of records by which those of before are known again."""
         self._latest: dict[str, float] = {}
         self._evaluated_last = False
         self._pending = math.nan
@@ -36,6 +41,7 @@ class NewRecords:
             return observations
         made = self._filled(observations)
         self.last_step, self._last_loss = int(made.step[-1]), float(made["training_loss"][-1])
+        self._keep(made)
         self._evaluated_last = bool(made.evaluated[-1])
         self._latest |= {name: float(made.columns[name][-1]) for name in LATEST & made.columns.keys()}
         return made
@@ -49,6 +55,24 @@ class NewRecords:
             return True
         loss = float(observations["training_loss"][row])
         return loss != self._last_loss and not math.isnan(loss + self._last_loss)
+
+    def begin_with(self, observations: Observations) -> bool:
+        """Whether records that do not reach the last known step are known: those of a log that was cut, or a portion.
+
+        They are if the training loss is the same in the last step in which both may have one.
+        """
+        if self.last_step is None or not len(observations) or observations.step[-1] >= self.last_step:
+            return False
+        _, ours, theirs = np.intersect1d(self._steps, observations.step, return_indices=True)
+        losses = np.stack([self._losses[ours], observations["training_loss"][theirs]])
+        losses = losses[:, ~np.isnan(losses).all(axis=0)]
+        return bool(losses.size) and bool(losses[0, -1] == losses[1, -1])
+
+    def _keep(self, made: Observations) -> None:
+        self._steps = np.append(self._steps, made.step)
+        self._losses = np.append(self._losses, made["training_loss"])
+        while len(self._steps) > MOST_KEPT:
+            self._steps, self._losses = self._steps[::2], self._losses[::2]
 
     def _note_evaluation(self, observations: Observations, row: int) -> None:
         """Keep the validation loss of the last known step if it was not there before."""

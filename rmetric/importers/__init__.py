@@ -19,6 +19,7 @@ from rmetric.importers.jsonl import read_event_log, read_jsonl
 from rmetric.importers.lines import LoneLines
 from rmetric.importers.read import (
     Caveats,
+    Damage,
     LoggedPortions,
     LoggedRun,
     portions_of,
@@ -37,6 +38,7 @@ __all__ = [
     "AUTO",
     "IMPORTERS",
     "Caveats",
+    "Damage",
     "FieldMap",
     "Importer",
     "LoggedPortions",

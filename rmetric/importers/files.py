@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -18,12 +18,13 @@ from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, wi
 from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.json_document import document_in, holds_table, json_value
 from rmetric.importers.megatron_reference import holds_curves
-from rmetric.importers.mlflow import SQLITE, run_folders
+from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
 from rmetric.importers.rows import NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
+from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
 AUTO = "auto"
@@ -35,6 +36,13 @@ _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
 MOST_ROWS = 64
 """Lines in which a table, or one object a line, shows that it is one."""
+_OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
+    "tensorboard": event_files,
+    "wandb": wandb_files,
+    "mlflow": run_files,
+    "dvclive": lambda folder: [*metric_tables(folder).values()],
+}
+"""Format of a folder that is a log as a whole → its files."""
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
@@ -50,8 +58,7 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     """
     if not paths:
         return find_logs(DEFAULT_LOGS)
-    if "" in paths:  # which would be the current folder
-        raise UserError("the path of a log is empty; is the variable set that it comes from?")
+    refuse_empty(paths)
     logs: dict[str, Path] = {}
     notes = []
     for path in map(Path, paths):
@@ -71,6 +78,12 @@ def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
     return list(logs.values()), " ".join(notes)
 
 
+def refuse_empty(paths: Sequence[str | Path]) -> None:
+    """Raise :class:`UserError` for an empty path, which would be the current folder."""
+    if "" in paths:
+        raise UserError("the path of a log is empty; is the variable set that it comes from?")
+
+
 def _refuse_pipe(path: Path) -> None:
     """Raise :class:`UserError` for what can be read only once: a log is read from its begin more than once."""
     if path.exists() and not path.is_file() and not path.is_dir():
@@ -85,9 +98,8 @@ def _in_folder(folder: Path) -> tuple[list[Path], str]:
     if found := _log_like(folder / SAMPLE):
         used = f"the {len(found)} committed sample logs in {folder / SAMPLE}"
         return found, f"note: {folder} holds no logs; using {used}."
-    states = [path for path in folder.glob("checkpoint-*/trainer_state.json") if path.parent.name[11:].isdecimal()]
-    if states:
-        latest = max(states, key=lambda path: int(path.parent.name[11:]))
+    if states := [path for path in folder.glob(f"checkpoint-*/{STATE}") if is_of_checkpoint(path)]:
+        latest = latest_state(states)
         return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
     if _folder_format(folder):
         return [folder], ""
@@ -208,7 +220,7 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
             f"{path} has {columns} without names; put a line with their names before them, such as step,loss"
         )
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
-    known = ", ".join(IMPORTERS)
+    known = ", ".join(sorted(IMPORTERS))
     seen = what_repeats(path) if _is_text(head) else ""
     seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
     raise UserError(
@@ -236,13 +248,12 @@ def _is_event_file(head: bytes) -> bool:
 
 def _folder_format(folder: Path) -> str:
     """Format of a folder that is a log as a whole; empty if it is none."""
-    if event_files(folder):
-        return "tensorboard"
-    if wandb_files(folder):
-        return "wandb"
-    if run_folders(folder):
-        return "mlflow"
-    return "dvclive" if metric_tables(folder) else ""
+    return next((name for name, files_in in _OF_FOLDERS.items() if files_in(folder)), "")
+
+
+def files_of_folder(folder: Path) -> list[Path]:
+    """The files of a folder that is a log as a whole; none if it is no log."""
+    return next((files for files_in in _OF_FOLDERS.values() if (files := files_in(folder))), [])
 
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:

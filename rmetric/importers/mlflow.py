@@ -37,7 +37,23 @@ def read_mlflow(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> 
 def run_folders(folder: Path) -> list[Path]:
     """Folders of runs: the folder itself, or those up to three levels below."""
     places = [folder, *(place for level in range(1, 4) for place in sorted(folder.glob("*/" * level)))]
-    return [place for place in places if (place / "meta.yaml").is_file() and (place / "metrics").is_dir()]
+    return [place for place in places if is_run(place)]
+
+
+def is_run(folder: Path) -> bool:
+    """Whether a folder is that of one run."""
+    return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir()
+
+
+def run_files(folder: Path) -> list[Path]:
+    """The files of the runs in a folder, those of their metrics and what says that there is a run."""
+    return [file for run in run_folders(folder) for file in (run / "meta.yaml", *_metrics(run).values())]
+
+
+def _metrics(run: Path) -> dict[str, Path]:
+    """The file of each metric of a run."""
+    place = run / "metrics"
+    return {file.relative_to(place).as_posix(): file for file in sorted(place.rglob("*")) if file.is_file()}
 
 
 def _of_folder(folder: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
@@ -55,11 +71,7 @@ def _title(place: Path) -> str:
 
 def _of_files(place: Path, fields: FieldMap, on_damage: OnDamage) -> Iterator[Point]:
     """The metrics of a run's folder that mean something of ours; all, if none does."""
-    files = {
-        file.relative_to(place / "metrics").as_posix(): file
-        for file in sorted((place / "metrics").rglob("*"))
-        if file.is_file()
-    }
+    files = _metrics(place)
     for name, file in ({name: file for name, file in files.items() if meanings(name, fields)} or files).items():
         yield from _of_file(name, file, on_damage)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -33,6 +33,19 @@ _NAMED = 10
 """Runs that a message names."""
 
 
+class Caveats(NamedTuple):
+    """What to know of a run before its records are believed."""
+
+    notes: list[str]
+    """Damage, and what was taken for what."""
+    left_out: int
+    """Lines that were skipped."""
+    damaged: int
+    """Other lines of which a part could not be used."""
+    first_damage: str = ""
+    """The first report of damage; empty if there is none."""
+
+
 @dataclass(frozen=True)
 class LoggedRun:
     """A run as its log has it."""
@@ -40,8 +53,12 @@ class LoggedRun:
     run: Run
     format: str
     """Name of the log's format."""
-    notes: list[str] = field(default_factory=list)
-    """Damage, and what was taken for what."""
+    caveats: Caveats
+
+    @property
+    def notes(self) -> list[str]:
+        """Damage, and what was taken for what."""
+        return self.caveats.notes
 
 
 def read_run(
@@ -105,18 +122,7 @@ def runs_of(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | N
     for log in portions_of(path, format, mapping, records=WHOLE):
         run = assemble(log.name, log.portions)
         if len(run.observations):
-            yield LoggedRun(run, log.format, log.caveats().notes)
-
-
-class Caveats(NamedTuple):
-    """What to know of a run before its records are believed."""
-
-    notes: list[str]
-    """Damage, and what was taken for what."""
-    left_out: int
-    """Lines that were skipped."""
-    damaged: int
-    """Other lines of which a part could not be used."""
+            yield LoggedRun(run, log.format, log.caveats())
 
 
 @dataclass(frozen=True)
@@ -146,7 +152,7 @@ def portions_of(
     UserError
         If the log cannot be read, is of no known format, or held no record.
     """
-    file, damage = Path(path), _Damage()
+    file, damage = Path(path), Damage()
     read = partial(_read, file, format, mapping or {}, records)
     return _told(_portions(file, read, damage.add), damage)
 
@@ -159,7 +165,7 @@ def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None = 
     what
         What they come from: the format, what messages say in place of a path, the name of a run that has none.
     """
-    damage = _Damage("row")
+    damage = Damage("row")
 
     def read(on_damage: OnDamage) -> Iterator[_InPortions]:
         runs = runs_in(imported(Path(what), rows, mapping or {}, on_damage), what)
@@ -168,12 +174,12 @@ def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None = 
     return _told(_portions(what, read, damage.add), damage)
 
 
-def _told(runs: Iterable[_InPortions], damage: _Damage) -> Iterator[LoggedPortions]:
+def _told(runs: Iterable[_InPortions], damage: Damage) -> Iterator[LoggedPortions]:
     for title, name, portions, notes in runs:
         yield LoggedPortions(title, name, portions, partial(damage.told, notes))
 
 
-class _Damage:
+class Damage:
     """Reports of damage: the first ones, and their number."""
 
     def __init__(self, place: str = "line") -> None:
@@ -188,11 +194,16 @@ class _Damage:
         if len(self._first) < MOST_DAMAGE:
             self._first.append(message if line == WHOLE_LOG else f"{self._place} {line}: {message}")
 
-    def told(self, notes: Sequence[str]) -> Caveats:
-        """Other notes, and what was added since it was told the last time: the next run begins without any."""
+    def so_far(self, notes: Sequence[str] = ()) -> Caveats:
+        """Other notes, and the damage until now."""
         more = self._count - len(self._first)
         reports = [*self._first, *([f"{more} more reports of damage"] if more else [])]
-        told = Caveats([*notes, *reports], self._skipped.count, self._damaged.count)
+        first = self._first[0] if self._first else ""
+        return Caveats([*notes, *reports], self._skipped.count, self._damaged.count, first)
+
+    def told(self, notes: Sequence[str]) -> Caveats:
+        """The same as :meth:`so_far`, since it was told the last time: the next run begins without any."""
+        told = self.so_far(notes)
         self._first, self._count, self._skipped, self._damaged = [], 0, _Lines(), _Lines()
         return told
 

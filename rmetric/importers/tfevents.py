@@ -17,8 +17,9 @@ from rmetric.importers.series import Point, imported_series
 from rmetric.importers.tables import run_after_run
 from rmetric.log_lines import OnDamage, passed_over
 
-PATTERNS = tuple("*/" * level + "*tfevents*" for level in range(4))
-"""Of event files in a folder and in those at most three levels below."""
+EVENT_FILE, LEVELS = "tfevents", 3
+"""Part of the name of every event file, and levels below a folder in which those of its runs lie."""
+PATTERNS = tuple("*/" * level + f"*{EVENT_FILE}*" for level in range(LEVELS + 1))
 MAX_FILES = 1000
 _OF_DAMAGE = ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError
 """Errors that the reader of a damaged file raises, beside two of packages that need not be there."""
@@ -91,19 +92,35 @@ def _folders_of_data(files: Mapping[Path, Path]) -> dict[Path, tuple[Path, str]]
     files
         Folder → a file in it.
     """
-    alike: dict[tuple[Path, str], dict[Path, str]] = {}
+    beside: dict[Path, list[Path]] = {}
     for folder in files:
-        rest, data = _of_data(folder.name)
-        if data:
-            alike.setdefault((folder.parent, rest), {})[folder] = data
+        beside.setdefault(folder.parent, []).append(folder)
     found = {}
-    for (parent, rest), folders in alike.items():
-        known = {*folders.values()}
-        if len(known) > 1 and "train" in known if rest else known != {"test"}:
+    for parent, all_beside in beside.items():
+        for rest, data in of_one_run(folder.name for folder in all_beside).items():
+            folders = {parent / name: known for name, known in data.items()}
             is_of_parent = rest and any(_is_of_add_scalars(files[folder]) for folder in folders)
             place = parent if is_of_parent else parent / rest
-            found.update({folder: (place, data) for folder, data in folders.items()})
+            found.update({folder: (place, known) for folder, known in folders.items()})
     return found
+
+
+def of_one_run(names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Of folders side by side, those that hold the numbers of one run: what else they are called → name → its data.
+
+    >>> of_one_run(["train", "validation", "loss_train", "loss_val", "a_train"])
+    {'': {'train': 'train', 'validation': 'validation'}, 'loss': {'loss_train': 'train', 'loss_val': 'validation'}}
+    """
+    alike: dict[str, dict[str, str]] = {}
+    for name in names:
+        rest, data = _of_data(name)
+        if data:
+            alike.setdefault(rest, {})[name] = data
+
+    def are_one(rest: str, known: set[str]) -> bool:
+        return len(known) > 1 and "train" in known if rest else known != {"test"}
+
+    return {rest: folders for rest, folders in alike.items() if are_one(rest, {*folders.values()})}
 
 
 def _of_data(name: str) -> tuple[str, str]:

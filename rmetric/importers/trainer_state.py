@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -14,8 +15,11 @@ from rmetric.files import is_utf_16
 from rmetric.importers.base import flattened, register_importer
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
-from rmetric.log_lines import NOT_UTF_8, OnDamage
+from rmetric.log_lines import NOT_UTF_8, OnDamage, passed_over
 
+STATE = "trainer_state.json"
+CHECKPOINT = re.compile(r"checkpoint-(\d+)")
+"""Name of the folder of a checkpoint, with its step."""
 BLOCK_CHARACTERS = 1 << 16
 MAX_ENTRY_CHARACTERS = 1 << 20
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
@@ -35,6 +39,48 @@ def read_trainer_state(path: Path, mapping: Mapping[str, str], on_damage: OnDama
     return imported(
         path, lambda report: (Row(line, flattened(entry)) for line, entry in _entries(path, report)), mapping, on_damage
     )
+
+
+def is_of_checkpoint(file: Path) -> bool:
+    """Whether a file is the state in a checkpoint: those side by side hold the same history, up to their steps."""
+    return file.name == STATE and CHECKPOINT.fullmatch(file.parent.name) is not None
+
+
+def latest_state(states: Sequence[Path]) -> Path:
+    """Of the states of checkpoints side by side, that with all of the latest attempt.
+
+    It is the one that changed last, whatever the number: an earlier attempt may have gone further. Where the times are
+    those of a copy, one of a higher number whose history goes on from it is later.
+    """
+    if len(states) == 1:
+        return states[0]
+    stamps = {state: _stamp(state) for state in states}
+    newest = max(states, key=lambda state: (stamps[state][0], _step(state)))
+    beyond = sorted((state for state in states if _step(state) > _step(newest)), key=_step, reverse=True)
+    return next((one for one in beyond if _goes_on_from(one, newest, stamps[one], stamps[newest])), newest)
+
+
+def _step(state: Path) -> int:
+    return int(state.parent.name.rpartition("-")[2])
+
+
+def _stamp(state: Path) -> tuple[int, int]:
+    """Time of the latest change and size; zeros if the file has just been removed."""
+    try:
+        found = state.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=256)
+def _goes_on_from(later: Path, earlier: Path, *_: tuple[int, int]) -> bool:
+    """Whether a history begins with all of another; further arguments tell when to read them again."""
+    try:
+        theirs = (repr(entry) for _, entry in _entries(later, passed_over))
+        return all(repr(entry) == next(theirs, "") for _, entry in _entries(earlier, passed_over))
+    except (UserError, OSError):
+        return False
 
 
 def _entries(path: Path, on_damage: OnDamage) -> Iterator[tuple[int, dict[str, Any]]]:

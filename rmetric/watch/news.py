@@ -18,6 +18,8 @@ class News:
     run: str
     log: str
     """Path of its log."""
+    place: str = ""
+    """Path of the log in which it began: that of its next checkpoint is another."""
     step: int | None
     """Latest step of the run, or first step of the finding."""
     sentence: str
@@ -38,7 +40,7 @@ class News:
     @property
     def topic(self) -> tuple[str, str, str]:
         """News of one topic are of one kind in one run."""
-        return self.log, self.run, self.name
+        return self.place, self.run, self.name
 
     @property
     def text(self) -> str:

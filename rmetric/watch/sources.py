@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 
 import numpy as np
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
-from rmetric.importers import IMPORTERS, LoneLines, runs_of
+from rmetric.importers import IMPORTERS, Caveats, Damage, LoneLines, runs_of
 from rmetric.importers.files import format_of
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.run_marks import NOTE, RUN
-from rmetric.log_lines import passed_over
+from rmetric.log_lines import WHOLE_LOG, passed_over
 from rmetric.log_reader import assemble, chunks
 from rmetric.records import TERMINAL_EVENTS, Event, Observations, Run
+from rmetric.watch.pace import Pace
 
 PORTION_BYTES = 1 << 24
 """New bytes that are read at a time."""
 MOST_HEADER_BYTES = 1 << 16
 END_BYTES = 256
 """Bytes at the end of what was read by which a log that was written anew is told from one that was continued."""
-REREAD_SHARE = 0.05
-"""Largest share of one processor that reading a log again and again may take."""
 
 
 class NotByLinesError(Exception):
@@ -42,7 +41,8 @@ class Portion:
     observations: Observations
     events: Sequence[Event]
     """What else the log says."""
-    notes: tuple[str, ...] = ()
+    caveats: Caveats
+    """Of all that was read of the run so far."""
 
     @property
     def ended(self) -> bool:
@@ -63,6 +63,8 @@ class NewLines:
     _end: bytes = b""
     _last_step: int = -1
     _had_all: bool = False
+    _lines_read: int = 0
+    _damage: Damage = field(default_factory=Damage)
 
     @property
     def format(self) -> str:
@@ -71,36 +73,36 @@ class NewLines:
 
     def continues(self) -> bool:
         """Whether what was read last still stands where it stood."""
-        with open(self.path, "rb") as file:
-            file.seek(self._offset - len(self._end))
-            return file.read(len(self._end)) == self._end
+        with open(self.path, "rb", buffering=0) as file:
+            return self._continues_in(file)
 
     def read(self) -> Iterator[Portion]:
-        """Portions of what is new, up to the end of the file."""
-        while lines := self._next_lines():
-            read, end = len(lines), lines[-END_BYTES:]
-            if self.format == "csv" and not self._header:
-                self._header, lines = _header_and_rest(lines)
-            portion = self._portion(lines)
-            self._offset, self._end = self._offset + read, end
-            yield portion
+        """Portions of what is new, up to the end of the file; of one that is cut or replaced meanwhile, no more."""
+        with open(self.path, "rb", buffering=0) as file:  # a buffer would hold what stood there before
+            while self._continues_in(file) and (lines := _next_lines(file)):
+                read, end = len(lines), lines[-END_BYTES:]
+                if self.format == "csv" and not self._header:
+                    self._header, lines = _header_and_rest(lines)
+                portion = self._portion(lines)
+                self._offset, self._end = self._offset + read, end
+                self._lines_read += lines.count(b"\n") + (0 if self._lines_read else self._header.count(b"\n"))
+                yield portion
 
-    def _next_lines(self) -> bytes:
-        with open(self.path, "rb") as file:
-            file.seek(self._offset)
-            block = file.read(PORTION_BYTES)
-        whole = block[: block.rfind(b"\n") + 1]
-        if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
-            whole = block
-        return whole
+    def _continues_in(self, file: FileIO) -> bool:
+        """The same; the file is at what is new then."""
+        file.seek(self._offset - len(self._end))
+        return file.read(len(self._end)) == self._end
 
     def _portion(self, lines: bytes) -> Portion:
         """Through the importer of the format, which reads files."""
         lacking: list[str] = []
+        before, repeated = self._lines_read, self._header.count(b"\n") if self._lines_read else 0
 
         def on_damage(line: int, message: str) -> None:
             if message.startswith(NO_COLUMN):
                 lacking.append(message)
+            if not before or line > repeated:  # what is said of the header, or of all lines, is said once
+                self._damage.add(line + before - repeated if line != WHOLE_LOG else line, message)
 
         with tempfile.TemporaryDirectory(prefix="rmetric-") as folder:
             part = Path(folder) / self.path.name
@@ -116,7 +118,7 @@ class NewLines:
             self._had_all = self._had_all or not lacking
             self.lacks = "" if self._had_all else lacking[0]
         self._go_on_to(run.observations)
-        return _portion(run, self.format)
+        return _portion(run, self.format, self._damage.so_far())
 
     def _go_on_to(self, records: Observations) -> None:
         """Whether a run is resumed where its steps go back, a few lines do not tell. Those of our monitor never do."""
@@ -135,8 +137,8 @@ class WholeLog:
     mapping: Mapping[str, str]
     lacks: str = ""
     """What says that a mapped column is not there so far; empty if all are."""
-    _not_before: float = 0.0
     _is_due: bool = False
+    pace: Pace = field(default_factory=Pace)
 
     def read(self) -> Iterator[Portion]:
         """All records of all runs."""
@@ -145,16 +147,13 @@ class WholeLog:
 
     def catch_up(self) -> Iterator[Portion]:
         """The same if a change was put off and its time has come."""
-        begun = time.monotonic()
-        if not self._is_due or begun < self._not_before:
+        if not self._is_due or not self.pace.is_due:
             return
         self._is_due = False
-        found = [*runs_of(self.path, self.format, self.mapping)]
-        portions = [_portion(one.run, one.format, tuple(one.notes)) for one in found]
+        with self.pace.taken():
+            found = [*runs_of(self.path, self.format, self.mapping)]
         self.lacks = next((note for one in found for note in one.notes if NO_COLUMN in note), "")
-        now = time.monotonic()
-        self._not_before = now + (now - begun) / REREAD_SHARE
-        yield from portions
+        yield from (_portion(one.run, one.format, one.caveats) for one in found)
 
 
 def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines | WholeLog:
@@ -164,8 +163,8 @@ def source_of(path: Path, format: str, mapping: Mapping[str, str]) -> NewLines |
     return WholeLog(path, name, mapping) if lines is None else NewLines(path, lines)
 
 
-def _portion(run: Run, format: str, notes: tuple[str, ...] = ()) -> Portion:
-    return Portion(run=run.name, format=format, observations=run.observations, events=run.events, notes=notes)
+def _portion(run: Run, format: str, caveats: Caveats) -> Portion:
+    return Portion(run=run.name, format=format, observations=run.observations, events=run.events, caveats=caveats)
 
 
 def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
@@ -174,6 +173,15 @@ def _by_lines(events: Iterable[NumberedEvent]) -> Iterator[NumberedEvent]:
         if numbered[1].get("event") in (RUN, NOTE):
             raise NotByLinesError
         yield numbered
+
+
+def _next_lines(file: FileIO) -> bytes:
+    """Whole lines from where a file is."""
+    block = file.read(PORTION_BYTES)
+    whole = block[: block.rfind(b"\n") + 1]
+    if not whole and len(block) == PORTION_BYTES:  # a line that never ends is no record
+        whole = block
+    return whole
 
 
 def _header_and_rest(lines: bytes) -> tuple[bytes, bytes]:

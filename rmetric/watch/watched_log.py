@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from pathlib import Path
+from stat import S_ISDIR
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO
+from rmetric.importers.files import files_of_folder
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
@@ -29,7 +32,7 @@ class Change(Enum):
 
 
 class Growth:
-    """Watches one path."""
+    """Watches one path; of a folder that is a log, all its files."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -44,33 +47,46 @@ class Growth:
         """What happened since the last look."""
         try:
             found = self._path.stat()
+            size, changed_ns = _of_folder(self._path) if S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
         except OSError:
             return Change.ABSENT
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        stamp = (found.st_ino, size, changed_ns)
         if stamp == self._stamp:
             return Change.NONE
         try:
-            with open(self._path, "rb") as file:
-                head = file.read(HEAD_BYTES)
+            head = b"" if S_ISDIR(found.st_mode) else _head(self._path)
         except OSError:
             return Change.ABSENT
         identity = (found.st_dev, found.st_ino)
-        continued = identity == self._identity and found.st_size >= self._size and head.startswith(self._head)
-        self._stamp, self._identity, self._size, self._head = stamp, identity, found.st_size, head
-        self.age_s = max(0.0, time.time() - found.st_mtime)
+        continued = identity == self._identity and size >= self._size and head.startswith(self._head)
+        self._stamp, self._identity, self._size, self._head = stamp, identity, size, head
+        self.age_s = max(0.0, time.time() - changed_ns / 1e9)
         return Change.GREW if continued else Change.ANEW
+
+
+def _of_folder(folder: Path) -> tuple[int, int]:
+    """Sum of the sizes of a log's files, and time of the latest change of one; raises ``FileNotFoundError`` without."""
+    files = [file.stat() for file in files_of_folder(folder)]
+    if not files:
+        raise FileNotFoundError(folder)
+    return sum(file.st_size for file in files), max(file.st_mtime_ns for file in files)
+
+
+def _head(file: Path) -> bytes:
+    with open(file, "rb") as opened:
+        return opened.read(HEAD_BYTES)
 
 
 class WatchedLog:
     """Follows a file through growth, rotation, truncation and absence.
 
-    A file that was cut or replaced is read from its start. Where its steps go on, so does the run; where they begin
-    again, another run begins.
+    A file that was cut or replaced is read from its start. Where its steps go on, so does the run, and where it was cut
+    to go on from a checkpoint, without what was cut off; where its steps begin again, another run begins.
 
     Parameters
     ----------
     path
-        The file; it need not be there.
+        The file, or the folder that is a log as a whole; it need not be there.
     format, mapping
         As in :func:`rmetric.diagnosis.diagnose`.
     silent_after_s
@@ -90,7 +106,11 @@ class WatchedLog:
         self._growth = Growth(path)
         self._source: NewLines | WholeLog | None = None
         self._current: dict[str, WatchedRun] = {}
+        self._before: dict[str, WatchedRun] = {}
+        """What was known of runs whose log was cut and is read again at present."""
         self._begins_anew = False
+        self._seen_at = -math.inf
+        """When the file was there last."""
 
     def move_to(self, path: Path) -> None:
         """Go on in another file, such as that of the next checkpoint."""
@@ -98,6 +118,11 @@ class WatchedLog:
             self.path, self._growth, self._source = path, Growth(path), None
             for run in self._current.values():
                 run.move_to(str(path))
+
+    def hurry(self) -> None:
+        """Let the next look read what was put off."""
+        if isinstance(self._source, WholeLog):
+            self._source.pace.hurry()
 
     def poll(self, now: float) -> tuple[bool, list[News]]:
         """Return whether anything was new, and the news."""
@@ -118,12 +143,16 @@ class WatchedLog:
             self._begins_anew = True
             if not isinstance(self._source, WholeLog):  # that one reads from the start anyhow, and keeps its pace
                 self._source = None
-        # What a file held when it was first seen is as old as the file.
-        at = now - self._growth.age_s if change is Change.ANEW else now
+        # What a file held when it was first seen is as old as the file, and what has come since then is not: the clock
+        # of its file system may be behind.
+        at = max(now - self._growth.age_s, min(self._seen_at, now)) if change is Change.ANEW else now
+        self._seen_at = self._seen_at if change is Change.ABSENT else now
         grown = False
         for portion in self._portions(change):
             grown = True
-            yield from self._run_of(portion).extend(portion, at)
+            news = self._run_of(portion).extend(portion, at)
+            yield from (one for one in news if not (one.kind == "finding" and self._was_told(portion)))
+        self._before = {}
         if not grown or at < now:
             for run in self._current.values():
                 yield from run.rest(now)
@@ -161,9 +190,19 @@ class WatchedLog:
         starts_again = known is not None and self._begins_anew and not known.continues_in(portion)
         if len(portion.observations):
             self._begins_anew = False
-        if known is None or starts_again:
+        if known is not None and starts_again and known.begins_with(portion):
+            self._before[portion.run] = known
+            again = known.from_its_start()
+            self.runs[self.runs.index(known)] = self._current[portion.run] = again
+            known = again
+        elif known is None or starts_again:
             name = portion.run if known is None else f"{portion.run}-{len(self.runs) + 1}"
             known = WatchedRun(name, str(self.path), self._silent_after_s)
             self._current[portion.run] = known
             self.runs.append(known)
         return known
+
+    def _was_told(self, portion: Portion) -> bool:
+        """Whether the findings in a portion have been told: it holds the same as before the log was cut."""
+        before = self._before.get(portion.run)
+        return before is not None and before.begins_with(portion)

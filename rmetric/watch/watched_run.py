@@ -8,6 +8,7 @@ from statistics import median
 
 from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
 from rmetric.diagnosis.new_records import NewRecords
+from rmetric.importers import Caveats
 from rmetric.replay import plain_text
 from rmetric.watch.news import Kind, News
 from rmetric.watch.sources import Portion
@@ -89,6 +90,7 @@ class WatchedRun:
 
     def __init__(self, run: str, log: str, silent_after_s: float | None = None) -> None:
         self.name, self._log = plain_text(run), plain_text(log)
+        self._place = self._log
         self._examination = Examination()
         self._records = NewRecords()
         self._silence = Silence(silent_after_s)
@@ -97,7 +99,9 @@ class WatchedRun:
         self._count, self._judged_at = 0, 0
         self._ended = False
         self._format = ""
-        self._notes: tuple[str, ...] = ()
+        self._caveats = Caveats([], 0, 0)
+        self.damage = ""
+        """The first line of which something could not be used, in words; empty if there is none."""
 
     @property
     def last_step(self) -> int | None:
@@ -112,14 +116,30 @@ class WatchedRun:
         """Whether records of a file that was replaced are this run's, once more or later ones."""
         return not self._records.are_of_another_run(portion.observations)
 
+    def begins_with(self, portion: Portion) -> bool:
+        """Whether records of a file that was cut are the first of this run once more."""
+        return self._records.begin_with(portion.observations)
+
+    def from_its_start(self) -> WatchedRun:
+        """The same run without its records, for a log that was cut to go on from a checkpoint."""
+        run = WatchedRun(self.name, self._log)
+        run._place, run._silence, run.damage = self._place, self._silence, self.damage
+        return run
+
     @property
     def diagnosis(self) -> Diagnosis:
         """What is known of the run by now."""
-        return self._examination.diagnosis(self.name, source=self._log, format=self._format, notes=self._notes)
+        notes, left_out, damaged, _ = self._caveats
+        return self._examination.diagnosis(
+            self.name, source=self._log, format=self._format, left_out=left_out, damaged=damaged, notes=notes
+        )
 
     def extend(self, portion: Portion, now: float) -> Iterator[News]:
         """News that new records bring; ``now`` in seconds of any clock that goes forward."""
-        self._format, self._notes = portion.format, portion.notes
+        self._format, self._caveats = portion.format, portion.caveats
+        first = portion.caveats.first_damage
+        if first and "cut off" not in first:  # its writer may be about to end it
+            self.damage = self.damage or plain_text(f"{self.name}: {first}", None)
         self._examination.note(portion.events)
         records = self._records.of(portion.observations)
         if len(records):
@@ -155,7 +175,9 @@ class WatchedRun:
 
     def _news(self, kind: Kind, sentence: str, finding: Finding | None = None) -> News:
         step = self.last_step if finding is None else finding.step
-        return News(kind=kind, run=self.name, log=self._log, step=step, sentence=sentence, finding=finding)
+        return News(
+            kind=kind, run=self.name, log=self._log, place=self._place, step=step, sentence=sentence, finding=finding
+        )
 
 
 def _duration(seconds: float) -> str:

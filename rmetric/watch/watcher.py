@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -55,10 +55,17 @@ class Watcher:
         """Why files cannot be read as logs, one sentence each."""
         return [log.problem for log in self._logs.values() if log.problem]
 
+    @property
+    def remarks(self) -> list[str]:
+        """What is not watched, and the first damage of each run, a sentence each."""
+        return [*self._places.left_out, *(run.damage for run in self.runs if run.damage)]
+
     def look(self, now: float) -> bool:
         """Look at all logs once; true if anything was new."""
         active = False
-        for name, path in self._places.logs().items():
+        found = self._places.logs()
+        self._logs = {name: log for name, log in self._logs.items() if name in found or _stays(name, log, found)}
+        for name, path in found.items():
             if name not in self._logs:
                 self._logs[name] = self._watched(path)
             self._logs[name].move_to(path)
@@ -70,10 +77,25 @@ class Watcher:
         self._is_first_look = False
         return active
 
-    def watch(self, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Look until interrupted (``KeyboardInterrupt``)."""
+    def look_at_all_there_is(self, now: float) -> None:
+        """The last look: what was put off is read, and all is judged."""
+        self._places.pace.hurry()
+        for log in self._logs.values():
+            log.hurry()
+        self.look(now)
+        self.look(now)  # what a log brought last is judged when it brings nothing more
+
+    def watch(self, after_look: Callable[[], object]) -> None:
+        """Look until interrupted (``KeyboardInterrupt``); ``after_look`` is called after each look."""
         delay = self._interval_s
         while True:
             active = self.look(time.monotonic())
+            after_look()
             delay = self._interval_s if active else min(BACKOFF * delay, SLOWEST * self._interval_s)
-            sleep(delay)
+            time.sleep(delay)
+
+
+def _stays(name: Path, log: WatchedLog, found: Collection[Path]) -> bool:
+    """Whether a log that is no longer found counts: it has vanished, and is no part of a folder that is one log now."""
+    is_part = log.path.exists() and any(folder in found for folder in name.parents)
+    return bool(log.runs) and not is_part

@@ -5,8 +5,10 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import math
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -183,6 +185,21 @@ def test_the_latest_checkpoint_stands_for_a_trainer_s_folder(tmp_path: Path) -> 
     logs, note = collect_logs([tmp_path])
     assert [log.parent.name for log in logs] == ["checkpoint-1000"]
     assert "checkpoint-1000" in note
+
+
+def test_of_two_attempts_the_latest_checkpoint_is_that_which_changed_last(tmp_path: Path) -> None:
+    """The first attempt went to step 30; the second resumed at 10 and is at 20. In a copy the times tell nothing."""
+    histories = {30: [3.0, 2.9, 2.8], 10: [3.0], 20: [3.0, math.nan]}
+    for now, (number, losses) in enumerate(histories.items()):
+        state = tmp_path / f"checkpoint-{number}" / "trainer_state.json"
+        state.parent.mkdir()
+        history = [{"step": 10 * (row + 1), "loss": loss} for row, loss in enumerate(losses)]
+        state.write_text(json.dumps({"log_history": history}))
+        os.utime(state, (1e9 + now, 1e9 + now))
+    assert [log.parent.name for log in collect_logs([tmp_path])[0]] == ["checkpoint-20"]
+    os.utime(tmp_path / "checkpoint-10" / "trainer_state.json", (2e9, 2e9))
+    shutil.rmtree(tmp_path / "checkpoint-30")
+    assert [log.parent.name for log in collect_logs([tmp_path])[0]] == ["checkpoint-20"]
 
 
 def test_a_folder_of_sacred_stands_for_its_runs_that_have_curves(tmp_path: Path) -> None:

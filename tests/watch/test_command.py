@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from rmetric.commands import main
 from tests.helpers import hearing_ctrl_c
 from tests.watch.conftest import Watch, append, losses
 
@@ -129,6 +130,44 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
+    log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))
+    watched = watch(str(log))
+    append(log, "".join(f"step {step} loss nan\n" for step in range(20_000, 20_100)))
+    assert watched.end() == 1
+    assert "run: error: DEAD at step 20,000" in watched.output
+    assert "20,100 records" in watched.output
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Path, name: str) -> None:
+    log, rows = tmp_path / name, [json.loads(line) for line in losses(0, 200).splitlines()]
+    lines = {
+        "run.csv": ["step,loss", *(f"{row['step']},{row['loss']},0,0" for row in rows)],
+        "run.jsonl": ["", *(json.dumps(row)[:20] for row in rows)],
+    }[name]
+    sound = {"run.csv": lambda row: f"{row['step']},{row['loss']}", "run.jsonl": json.dumps}[name]
+    lines[1:121] = [*map(sound, rows[:120])]
+    log.write_text("\n".join(lines[:130]) + "\n")
+    watched = watch(str(log))
+    append(log, "\n".join(lines[130:]) + "\n")
+    watched.wait_for("line 122: ")
+    assert watched.end() == 2
+    assert watched.output.count("line 122: ") == 1
+    assert main(["diagnose", str(log)]) == 2
+    assert "but 80 of 200 lines could not be used" in watched.output
+
+
+def test_a_limit_is_told_once(watch: Begin, tmp_path: Path) -> None:
+    (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
+    (tmp_path / "a.jsonl").write_text(losses(0, 5))
+    watched = watch(str(tmp_path), "--silent-after", "0.3")
+    watched.wait_for("a: warning: SILENT")
+    watched.end()
+    assert watched.output.count("are not looked into") == 1
+
+
 @pytest.mark.slow
 def test_a_folder_with_other_files_and_a_run_that_comes_later(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"lr": 0.1}')
@@ -175,6 +214,11 @@ def test_a_failure_that_the_log_states_is_told(watch: Begin, tmp_path: Path) -> 
     watched.wait_for("run: note: ENDED at step 9")
     assert "run: error: FAILED at step 9: the log says that the run failed: WORKER_LOST" in watched.output
     watched.end()
+
+
+def test_an_empty_path_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", ""]) == 2
+    assert capsys.readouterr().err.startswith("error: the path of a log is empty")
 
 
 def test_nothing_that_is_a_log(watch: Begin, tmp_path: Path) -> None:

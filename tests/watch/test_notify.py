@@ -14,6 +14,7 @@ from rmetric.errors import UserError
 from rmetric.watch import News
 from rmetric.watch.notify import Command, Gate, Outbox, Webhook, close_all
 from rmetric.watch.notify.outbox import Message, RefusedError, TryAgainError
+from rmetric.watch.watched_log import WatchedLog
 from rmetric.watch.watched_run import Silence
 from tests.watch.conftest import Server, Watch, append, eventually, losses
 
@@ -299,6 +300,29 @@ def test_the_end_of_a_silence_is_told_within_the_cooldown_of_the_one_before() ->
     times = (0.0, 300.0, 650.0, 700.0, 710.0, 720.0)
     sent = [gate.admit(news(kind), now) is not None for kind, now in zip(kinds, times, strict=True)]
     assert sent == [True, True, True, True, False, False]
+
+
+def test_what_was_withheld_is_sent_when_the_cooldown_ends_if_it_still_holds() -> None:
+    gate = Gate(cooldown_s=100.0)
+    for run in ("dead", "alive"):
+        for now, kind in enumerate(("silent", "goes on", "silent")):
+            gate.admit(news(kind, run), float(now))
+    gate.admit(news("goes on", "alive"), 50.0)
+    assert gate.due(99.0) == []
+    assert [(item.run, text) for item, text in gate.due(100.0)] == [("dead", news(run="dead").text)]
+    assert gate.due(101.0) == []
+    assert gate.withheld == 1
+
+
+def test_a_run_that_goes_on_in_its_next_checkpoint_is_no_longer_silent(tmp_path: Path) -> None:
+    first, second = (tmp_path / folder / "trainer_state.jsonl" for folder in ("checkpoint-10", "checkpoint-20"))
+    log, gate, sent = WatchedLog(first, silent_after_s=10.0), Gate(), []
+    for now, path, steps in ((0.0, first, 10), (20.0, first, 10), (30.0, second, 20)):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(losses(0, steps))
+        log.move_to(path)
+        sent += [one.name for one in log.poll(now)[1] if gate.admit(one, now)]
+    assert sent == ["SILENT", "GOES_ON"]
 
 
 def test_portions_of_one_look_are_no_interval() -> None:

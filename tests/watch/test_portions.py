@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,10 +15,13 @@ import pytest
 from rmetric.diagnosis import diagnose_runs
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.records import Observations
+from rmetric.watch import News, Watcher
 from rmetric.watch.places import Places
+from rmetric.watch.sources import source_of
 from rmetric.watch.watched_log import WatchedLog
 from tests.helpers import bits, healthy_observations
-from tests.watch.conftest import eventually
+from tests.importers.event_files import event_file
+from tests.watch.conftest import eventually, losses
 
 REAL = sorted((Path(__file__).parent.parent / "data" / "real_runs").glob("*lr_spike_lr_300*.jsonl"))[0]
 
@@ -260,3 +264,130 @@ def test_a_log_that_comes_within_one_tick_of_the_folders_clock_is_found(tmp_path
     (tmp_path / "b.jsonl").touch()
     os.utime(tmp_path, ns=(stamp, stamp))  # as a file system has it that counts in seconds
     assert len(places.logs()) == 2
+
+
+def test_an_attempt_that_went_further_does_not_hide_the_one_that_runs(tmp_path: Path) -> None:
+    for now, step in enumerate((30, 10, 20)):
+        state = tmp_path / f"checkpoint-{step}" / "trainer_state.json"
+        state.parent.mkdir()
+        state.write_text(json.dumps({"log_history": [{"step": step, "loss": 3.0}]}))
+        os.utime(state, (1e9 + now, 1e9 + now))
+    assert [file.parent.name for file in Places(tmp_path).logs().values()] == ["checkpoint-20"]
+
+
+def test_the_files_that_changed_last_are_watched_where_there_are_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmetric.watch.places.MOST_LOGS", 5)
+    (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
+    for number in range(8):
+        (tmp_path / f"{number}.txt").touch()
+        os.utime(tmp_path / f"{number}.txt", (1e9, 1e9))
+    (tmp_path / "z.jsonl").touch()
+    places = Places(tmp_path)
+    assert len(logs := places.logs()) == 5
+    assert tmp_path / "z.jsonl" in logs
+    assert ["levels" in remark for remark in places.left_out] == [True, False]
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_one_log_is_watched_as_one(tmp_path: Path) -> None:
+    def told(of_run: list[str]) -> list[str]:
+        look()
+        return [name for name in of_run if any(news.run == name and news.name == "DEAD" for news in seen)]
+
+    seen: list[News] = []
+    watcher = Watcher(tmp_path, lambda news, _: seen.append(news))
+    look = partial(watcher.look, 0.0)
+    nan = math.nan
+    keras, tables = tmp_path / "keras", tmp_path / "dvc/plots/metrics"
+    for folder in (keras / "train", keras / "validation", tables / "train", tmp_path / "mlruns/1/ab/metrics"):
+        folder.mkdir(parents=True)
+    event_file(keras / "train/events.out.tfevents.1", [("epoch_loss", step, 2.5) for step in range(30)])
+    look()
+    event_file(keras / "validation/events.out.tfevents.1", [("epoch_loss", step, 2.5 + step / 9) for step in range(30)])
+    event_file(keras / "train/events.out.tfevents.2", [("epoch_loss", step, nan) for step in range(30, 99)])
+    (tables / "train/loss.tsv").write_text("step\tloss\n" + "".join(f"{step}\t2.5\n" for step in range(30)))
+    (tmp_path / "dvc/metrics.json").write_text('{"step": 29, "train": {"loss": 2.5}}')
+    (tmp_path / "mlruns/1/ab/meta.yaml").touch()
+    (tmp_path / "mlruns/1/ab/metrics/loss").write_text("".join(f"{step} 2.5 {step}\n" for step in range(30)))
+    look()
+    with open(tables / "train/loss.tsv", "a") as table, open(tmp_path / "mlruns/1/ab/metrics/loss", "a") as metric:
+        table.writelines(f"{step}\tnan\n" for step in range(30, 99))
+        metric.writelines(f"{step} nan {step}\n" for step in range(30, 99))
+    names = ["ab", "dvc", "keras"]
+    eventually(lambda: told(names) == names, "findings of all three")
+    assert sorted(run.diagnosis.run for run in watcher.runs) == names
+    assert {run.diagnosis.run: run.diagnosis.findings for run in watcher.runs} == {
+        diagnosis.run: diagnosis.findings
+        for folder in ("dvc", "keras", "mlruns/1/ab")
+        for diagnosis in diagnose_runs(tmp_path / folder)
+    }
+
+
+def test_folders_that_turn_out_to_be_one_run_are_no_runs_of_their_own(tmp_path: Path) -> None:
+    watcher = Watcher(tmp_path, lambda *_: None)
+    for data in ("train", "val"):
+        (tmp_path / f"a_{data}").mkdir()
+        event_file(tmp_path / f"a_{data}/events.out.tfevents.1", [("loss", step, 2.5) for step in range(30)])
+        watcher.look(0.0)
+        assert [run.name for run in watcher.runs] == [{"train": "a_train", "val": "a"}[data]]
+
+
+@pytest.mark.parametrize("how", ["renamed", "cut"])
+def test_a_log_that_is_rotated_while_it_is_read_is_not_read_on_in_the_middle_of_the_next(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rmetric.watch.sources.PORTION_BYTES", 1 << 10)
+    path = tmp_path / "run.jsonl"
+    path.write_text(losses(0, 60))
+    read = source_of(path, "auto", {}).read()
+    first = next(read).observations.step
+    if how == "renamed":
+        path.rename(tmp_path / "run.jsonl.1")
+    path.write_text(losses(60, 300))
+    rest = [step for portion in read for step in portion.observations.step]
+    assert [*first, *rest] == [*range(60 if how == "renamed" else len(first))]
+
+
+def test_a_file_that_is_replaced_where_the_clock_is_behind_is_not_silent(tmp_path: Path) -> None:
+    path, aside = tmp_path / "run.jsonl", tmp_path / "aside"
+    watched, told = WatchedLog(path, silent_after_s=30.0), []
+    for now in range(0, 80, 10):
+        aside.write_text(losses(0, 20 + now))
+        os.utime(aside, (1e9, 1e9))
+        aside.replace(path)
+        told += [(now, news.name) for news in watched.poll(float(now))[1]]
+    assert told == [(0, "SILENT"), (10, "GOES_ON")]
+
+
+def test_a_run_that_resumes_from_a_checkpoint_is_the_same_run(tmp_path: Path) -> None:
+    def write(*parts: str) -> list[int]:
+        path.write_text("".join(parts))
+        return [news.finding.until for news in watched.poll(0.0)[1] if news.finding]
+
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    head = losses(0, 100) + losses(100, 103, "NaN") + losses(103, 300)
+    assert write(head, losses(300, 400)) == [102]
+    assert write(head) == []
+    assert write(head, losses(300, 350), losses(350, 353, "NaN")) == [352]
+    (run,) = watched.runs
+    assert run.diagnosis.records == 353
+
+
+def test_a_run_with_another_loss_at_the_last_common_step_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    for log in (losses(0, 200), losses(0, 49) + losses(49, 50, "2.5")):
+        path.write_text(log)
+        watched.poll(0.0)
+    assert [run.diagnosis.records for run in watched.runs] == [200, 50]
+
+
+def test_of_a_long_run_some_records_are_remembered() -> None:
+    whole, records = healthy_observations(20_000), NewRecords()
+    for begin in range(0, 20_000, 500):
+        records.of(whole.rows(slice(begin, begin + 500)))
+    assert records.begin_with(whole.rows(slice(0, 9_000)))
+    assert not records.begin_with(healthy_observations(9_000, seed=7))

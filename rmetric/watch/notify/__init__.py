@@ -2,7 +2,7 @@
 
 from rmetric.watch.notify.command import Command
 from rmetric.watch.notify.gate import Gate
-from rmetric.watch.notify.outbox import Outbox, close_all
+from rmetric.watch.notify.outbox import GRACE_S, Outbox, close_all
 from rmetric.watch.notify.webhook import Webhook
 
-__all__ = ["Command", "Gate", "Outbox", "Webhook", "close_all"]
+__all__ = ["GRACE_S", "Command", "Gate", "Outbox", "Webhook", "close_all"]
