@@ -91,7 +91,8 @@ class Comparison:
     steps: int
     """Steps of which both have a record."""
     identical_until: int | None
-    """Last common step up to which all signals are identical, bit for bit; ``None``: they differ from the start."""
+    """Last common step up to which all values that both have are identical, bit for bit; ``None``: they differ from the
+    start, or share the learning rate alone."""
     differences: tuple[Difference, ...]
     """By step."""
     alike: tuple[str, ...]
@@ -143,13 +144,14 @@ def compare(a: Run, b: Run) -> Comparison:
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
     differences, alike, missing = [], [], {}
-    same = np.ones(len(steps), dtype=bool)
+    same, measured = np.ones(len(steps), dtype=bool), np.zeros(len(steps), dtype=bool)
     for name in SIGNALS:
         one, other = (run.observations.stated(name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
         if np.isnan(one).all() and np.isnan(other).all():
             continue
         both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
-        same &= _equal(one, other)
+        same[both] &= _equal(one[both], other[both])
+        measured[both] |= name not in PLANNED
         found = _first_difference(name, one[both], other[both], steps[both])
         if isinstance(found, Difference):
             differences.append(found)
@@ -158,11 +160,12 @@ def compare(a: Run, b: Run) -> Comparison:
         else:
             alike.append(name)
     parted = int(np.argmin(same)) if not same.all() else len(same)
+    alike_before = np.flatnonzero(measured[:parted])
     return Comparison(
         a=a.name,
         b=b.name,
         steps=len(steps),
-        identical_until=int(steps[parted - 1]) if parted >= SHARED else None,
+        identical_until=int(steps[alike_before[-1]]) if len(alike_before) >= SHARED else None,
         differences=tuple(sorted(differences, key=lambda difference: difference.step)),
         alike=tuple(alike),
         not_compared=missing,

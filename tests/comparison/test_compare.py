@@ -109,6 +109,16 @@ def test_only_common_steps_are_compared() -> None:
     assert only == {"grad_norm": "no common step at which both have it"}
 
 
+def test_what_one_log_has_not_measured_is_no_difference() -> None:
+    loss, norm, steps = losses(100), norms(100), np.arange(100)
+    forked = np.where(steps < 60, loss, loss + 0.1)
+    seldom = np.where(steps % 10 == 0, norm, np.nan)
+    often = as_run("a", Observations(steps, {"training_loss": loss, "grad_norm": norm}))
+    for columns in ({"training_loss": forked}, {"training_loss": forked, "grad_norm": seldom}):
+        found = compare(often, as_run("b", Observations(steps, columns)))
+        assert (found.identical_until, found.differences[0].step) == (59, 60)
+
+
 def test_too_few_values_of_other_seeds_are_not_compared() -> None:
     found = compare(as_run("a", run_of(losses(20, 0))), as_run("b", run_of(losses(20, 1))))
     assert "20 common values" in found.not_compared["training_loss"]
