@@ -114,6 +114,8 @@ class Comparison:
     def _without_difference(self) -> str:
         if self.alike:
             return "no difference beyond noise" + (" in what could be compared" if self.not_compared else "")
+        if not self.steps:
+            return "nothing could be compared: no common step"
         return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -146,9 +148,10 @@ def compare(a: Run, b: Run) -> Comparison:
     differences, alike, missing = [], [], {}
     same, measured = np.ones(len(steps), dtype=bool), np.zeros(len(steps), dtype=bool)
     for name in SIGNALS:
-        one, other = (run.observations.stated(name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
-        if np.isnan(one).all() and np.isnan(other).all():
+        columns = [run.observations.stated(name) for run in (a, b)]
+        if all(np.isnan(column).all() for column in columns):
             continue
+        one, other = columns[0][rows_a], columns[1][rows_b]
         both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
         same[both] &= _equal(one[both], other[both])
         measured[both] |= name not in PLANNED

@@ -104,6 +104,8 @@ def test_only_common_steps_are_compared() -> None:
     apart = compare(as_run("a", every), as_run("b", run_of(losses(10), stride=5000).rows(slice(1, None))))
     assert apart.steps == 0
     assert apart.first is None
+    assert apart.not_compared == {"training_loss": "no common step at which both have it"}
+    assert "nothing could be compared: no common step\n" in str(apart)
     sparse = Observations(np.arange(400), {"training_loss": losses(), "grad_norm": np.full(400, 1.0)})
     only = compare(as_run("a", run_of(losses())), as_run("b", sparse)).not_compared
     assert only == {"grad_norm": "no common step at which both have it"}
