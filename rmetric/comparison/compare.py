@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,7 @@ LEVEL = 10.0
 """Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444
 pairs of healthy runs of other seeds comes to 3.2 at most; kinds whose seeds learn at another time come to more."""
 SHARED = 3
-"""First common values that are identical, bit for bit, in runs of one seed."""
+"""Common values of a signal that are identical from the start, each unlike the one before, in runs of one seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,36 +140,39 @@ class Comparison:
 def compare(a: Run, b: Run) -> Comparison:
     """Compare two runs at their common steps.
 
-    A signal whose first common values are identical is compared bit for bit: the runs share seed and machine, and the
-    first difference is exact. Else the differences up to a step say what noise is, and a change-point
+    Runs in which all noisy signals are identical at first, and move there, share seed and machine: the first difference
+    is exact. Else the differences up to a step say what noise is, and a change-point
     (:func:`~rmetric.comparison.change_point`) what is more; runs whose differences lie off 0 from the start differ
     throughout.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
-    differences, alike, missing = [], [], {}
-    same, measured = np.ones(len(steps), dtype=bool), np.zeros(len(steps), dtype=bool)
+    common = {}
     for name in SIGNALS:
         columns = [run.observations.stated(name) for run in (a, b)]
         if all(np.isnan(column).all() for column in columns):
             continue
         one, other = columns[0][rows_a], columns[1][rows_b]
-        both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
-        same[both] &= _equal(one[both], other[both])
-        measured[both] |= name not in PLANNED
-        found = _first_difference(name, one[both], other[both], steps[both])
+        rows = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
+        common[name] = _Common(rows, one[rows], other[rows])
+    noisy = [both for name, both in common.items() if name not in PLANNED]
+    parted = min((both.parted for both in noisy), default=math.inf)
+    shared = any(both.changes_before(parted) >= SHARED for both in noisy)
+    differences, alike, missing = [], [], {}
+    for name, both in common.items():
+        found = _first_difference(name, both, steps[both.rows], exactly=shared or name in PLANNED)
         if isinstance(found, Difference):
             differences.append(found)
         elif found:
             missing[name] = found
         else:
             alike.append(name)
-    parted = int(np.argmin(same)) if not same.all() else len(same)
-    alike_before = np.flatnonzero(measured[:parted])
+    parted = min((both.parted for both in common.values()), default=math.inf)
+    identical = np.unique(np.concatenate([both.rows[both.rows < parted] for both in noisy] or [[]])).astype(int)
     return Comparison(
         a=a.name,
         b=b.name,
         steps=len(steps),
-        identical_until=int(steps[alike_before[-1]]) if len(alike_before) >= SHARED else None,
+        identical_until=int(steps[identical[-1]]) if len(identical) >= SHARED else None,
         differences=tuple(sorted(differences, key=lambda difference: difference.step)),
         alike=tuple(alike),
         not_compared=missing,
@@ -190,16 +194,40 @@ def differences_of(name: str, one: Floats, other: Floats) -> tuple[Floats, float
     return difference, 1.0 if name in POSITIVE else float(np.median(finite)) if len(finite) else 0.0
 
 
-def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.int64]) -> Difference | str | None:
+@dataclass(frozen=True)
+class _Common:
+    """One signal at the common rows at which both runs have it; NaN is not measured, infinity not finite."""
+
+    rows: NDArray[np.intp]
+    one: Floats
+    other: Floats
+
+    @cached_property
+    def unequal(self) -> NDArray[np.intp]:
+        """Indices of the values that differ."""
+        return np.flatnonzero(self.one != self.other)
+
+    @property
+    def parted(self) -> float:
+        """Common row of the first value that differs; infinite: none does."""
+        return float(self.rows[self.unequal[0]]) if len(self.unequal) else math.inf
+
+    def changes_before(self, row: float) -> int:
+        """Values before a row that are unlike the one before: a constant is alike in any two runs."""
+        before = self.one[self.rows < row]
+        return int(np.count_nonzero(before[1:] != before[:-1]))
+
+
+def _first_difference(name: str, both: _Common, steps: NDArray[np.int64], *, exactly: bool) -> Difference | str | None:
     """The first difference, why there can be none, or ``None``: alike."""
+    one, other = both.one, both.other
     if not len(steps):
         return "no common step at which both have it"
-    unequal = np.flatnonzero(~_equal(one, other))
-    if not len(unequal):
+    if not len(both.unequal):
         return None
-    at = certain = int(unequal[0])
+    at = certain = int(both.unequal[0])
     noise, or_before = 0.0 if at else math.nan, False
-    if at < SHARED and name not in PLANNED:
+    if not exactly:
         difference, size = differences_of(name, one, other)
         found = change_point(difference, size, THRESHOLDS[name])
         before = len(difference) if found is None else found.begin
@@ -237,7 +265,3 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
     digits = next(enough, ALL_DIGITS)
     one, other = (f"{value:.{digits}g}" if math.isfinite(value) else "not finite" for value in (a, b))
     return one, other
-
-
-def _equal(one: Floats, other: Floats) -> NDArray[np.bool_]:
-    return (one == other) | (np.isnan(one) & np.isnan(other))
