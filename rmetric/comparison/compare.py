@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import FLOOR, WARM_UP, certain_after, change_point
+from rmetric.comparison.resolution import rounding
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
 from rmetric.records import Run
@@ -92,8 +93,8 @@ class Comparison:
     steps: int
     """Steps of which both have a record."""
     identical_until: int | None
-    """Last common step up to which all values that both have are identical, bit for bit; ``None``: they differ from the
-    start, or share the learning rate alone."""
+    """Last common step up to which all values that both have are identical, at the precision of the coarser log;
+    ``None``: they differ from the start, or share the learning rate alone."""
     differences: tuple[Difference, ...]
     """By step."""
     alike: tuple[str, ...]
@@ -140,10 +141,11 @@ class Comparison:
 def compare(a: Run, b: Run) -> Comparison:
     """Compare two runs at their common steps.
 
-    Runs in which all noisy signals are identical at first, and move there, share seed and machine: the first difference
-    is exact. Else the differences up to a step say what noise is, and a change-point
-    (:func:`~rmetric.comparison.change_point`) what is more; runs whose differences lie off 0 from the start differ
-    throughout.
+    Values are equal if they are within the rounding of the log with fewer digits
+    (:func:`~rmetric.comparison.resolution.rounding`). Runs in which all noisy signals are identical at first, and move
+    there, share seed and machine: the first difference is exact. Else the differences up to a step say what noise is,
+    and a change-point (:func:`~rmetric.comparison.change_point`) what is more; runs whose differences lie off 0 from
+    the start differ throughout.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
     common = {}
@@ -167,7 +169,10 @@ def compare(a: Run, b: Run) -> Comparison:
         else:
             alike.append(name)
     parted = min((both.parted for both in common.values()), default=math.inf)
-    identical = np.unique(np.concatenate([both.rows[both.rows < parted] for both in noisy] or [[]])).astype(int)
+    measured = np.zeros(len(steps), dtype=bool)
+    for both in noisy:
+        measured[both.rows] = True
+    identical = np.flatnonzero(measured & (np.arange(len(steps)) < parted))
     return Comparison(
         a=a.name,
         b=b.name,
@@ -204,8 +209,13 @@ class _Common:
 
     @cached_property
     def unequal(self) -> NDArray[np.intp]:
-        """Indices of the values that differ."""
-        return np.flatnonzero(self.one != self.other)
+        """Indices of the values that differ by more than the rounding of a log explains."""
+        unequal = np.flatnonzero(self.one != self.other)
+        if not len(unequal):
+            return unequal
+        with np.errstate(invalid="ignore"):
+            explained = np.abs(self.one - self.other) <= rounding(self.one, self.other)
+        return unequal[~explained[unequal]]
 
     @property
     def parted(self) -> float:

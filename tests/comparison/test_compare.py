@@ -107,6 +107,28 @@ def test_learning_rates_are_compared_exactly() -> None:
     assert [(one.signal, one.step) for one in found.differences] == [("learning_rate", 70)]
 
 
+def test_what_a_log_has_rounded_is_no_difference() -> None:
+    steps = np.arange(600)
+    loss, norm, rate = losses(600), norms(600), 1e-3 * np.cos(steps / 400)
+    rounded = {"training_loss": loss.round(4), "grad_norm": norm.astype(np.float32).astype(float)}
+    rounded["learning_rate"] = np.array([float(f"{value:.3e}") for value in rate])
+    exact, coarse = (
+        {"training_loss": loss, "grad_norm": norm, "learning_rate": rate},
+        as_run("b", Observations(steps, rounded)),
+    )
+    found = compare(as_run("a", Observations(steps, exact)), coarse)
+    assert (found.first, found.identical_until) == (None, 599)
+    for name, values in exact.items():
+        changed = exact | {name: np.where(steps < 300, values, 1.01 * values)}
+        other = compare(as_run("a", Observations(steps, changed)), coarse)
+        assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
+
+
+def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
+    one, other = (Observations(np.arange(100), {"learning_rate": np.full(100, rate)}) for rate in (1e-3, 1.3e-3))
+    assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
+
+
 def test_only_common_steps_are_compared() -> None:
     every, tenth = run_of(losses(1000)), run_of(losses(1000)).rows(slice(0, None, 10))
     assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
