@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.comparison.change_point import FLOOR, WARM_UP, certain_after, change_point
-from rmetric.comparison.resolution import rounding
+from rmetric.comparison.change_point import WARM_UP, ChangePoint, certain_after, change_point, highest_sum
+from rmetric.comparison.resolution import resolution, rounding
+from rmetric.comparison.scale_jump import highest_jump, scale_jump
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
 from rmetric.records import Run
@@ -38,6 +39,9 @@ DIGITS, ALL_DIGITS = 6, 17
 LEVEL = 10.0
 """Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444
 pairs of healthy runs of other seeds comes to 3.2 at most; kinds whose seeds learn at another time come to more."""
+FLOOR, SINGLE = 1e-6, 1e-7
+"""Smallest noise whose mean is judged, and smallest difference whose growth is: shares of the usual size of a signal.
+Single precision rounds to the second."""
 SHARED = 3
 """Common values of a signal that are identical from the start, each unlike the one before, in runs of one seed."""
 
@@ -144,8 +148,9 @@ def compare(a: Run, b: Run) -> Comparison:
     Values are equal if they are within the rounding of the log with fewer digits
     (:func:`~rmetric.comparison.resolution.rounding`). Runs in which all noisy signals are identical at first, and move
     there, share seed and machine: the first difference is exact. Else the differences up to a step say what noise is,
-    and a change-point (:func:`~rmetric.comparison.change_point`) what is more; runs whose differences lie off 0 from
-    the start differ throughout.
+    and a change-point of their mean (:func:`~rmetric.comparison.change_point`) or a jump of their magnitude
+    (:func:`~rmetric.comparison.scale_jump.scale_jump`) what is more; runs whose differences lie off 0 from the start
+    differ throughout.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
     common = {}
@@ -184,19 +189,49 @@ def compare(a: Run, b: Run) -> Comparison:
     )
 
 
-def differences_of(name: str, one: Floats, other: Floats) -> tuple[Floats, float]:
-    """Differences of two columns in the unit in which they are compared, infinite where one alone is not finite.
+class Differences(NamedTuple):
+    """Differences of two columns in the unit in which they are compared."""
 
-    The second value is the usual size of the columns in that unit.
-    """
+    values: Floats
+    """Shape (n,); infinite where one alone is not finite."""
+    size: float
+    """Usual size of the columns."""
+    resolution: float
+    """What the coarser log tells apart."""
+
+    def at_least(self, share: float) -> float:
+        """What counts as no difference: a share of the usual size, and what the log does not tell apart."""
+        return max(self.resolution, share * self.size)
+
+    def first_change(self, threshold: float) -> ChangePoint | None:
+        """The first change of the mean, by its threshold, or of the magnitude."""
+        mean = change_point(self.values, self.at_least(FLOOR), threshold)
+        changes = mean, scale_jump(self.values, self.at_least(SINGLE))
+        return min((change for change in changes if change), key=lambda change: change.begin, default=None)
+
+    @property
+    def highest(self) -> tuple[float, float]:
+        """The highest sum of the change-point, and the highest jump."""
+        return highest_sum(self.values, self.at_least(FLOOR)), highest_jump(self.values, self.at_least(SINGLE))
+
+
+def differences_of(name: str, one: Floats, other: Floats) -> Differences:
+    """Differences of two columns of a signal, or of their logarithms."""
+    step, size = np.fmax(resolution(one), resolution(other)), np.abs(one)
     if name in POSITIVE:
         with np.errstate(divide="ignore", invalid="ignore"):
+            step, size = step / size, np.ones(1)
             one, other = np.log(one), np.log(other)
     with np.errstate(invalid="ignore"):
         difference = one - other
     difference = np.where(np.isinf(one) != np.isinf(other), np.inf, difference)
-    finite = np.abs(one[np.isfinite(one)])
-    return difference, 1.0 if name in POSITIVE else float(np.median(finite)) if len(finite) else 0.0
+    return Differences(difference, _usual(size), _usual(step))
+
+
+def _usual(values: Floats) -> float:
+    """Median of the finite values; 0 if there are none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else 0.0
 
 
 @dataclass(frozen=True)
@@ -238,10 +273,11 @@ def _first_difference(name: str, both: _Common, steps: NDArray[np.int64], *, exa
     at = certain = int(both.unequal[0])
     noise, or_before = 0.0 if at else math.nan, False
     if not exactly:
-        difference, size = differences_of(name, one, other)
-        found = change_point(difference, size, THRESHOLDS[name])
+        differences = differences_of(name, one, other)
+        difference = differences.values
+        found = differences.first_change(THRESHOLDS[name])
         before = len(difference) if found is None else found.begin
-        usual = max(noise_of(difference[:before]), FLOOR * size)
+        usual = max(noise_of(difference[:before]), differences.at_least(FLOOR))
         if before >= WARM_UP and _lie_apart(difference[:before], LEVEL * usual):
             return Difference(
                 signal=name, step=int(steps[0]), certain_at=int(steps[before - 1]), a=float(np.median(one[:before])),

@@ -81,6 +81,16 @@ def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
     assert difference.noise == pytest.approx(0.02 * np.sqrt(2), rel=0.3)
 
 
+def test_runs_that_are_not_bit_exact_part_where_their_difference_jumps() -> None:
+    loss, steps = losses(600, 0), np.arange(600)
+    growing = 1e-7 * np.exp(np.minimum(steps / 20, 13)) * np.random.default_rng(3).normal(size=600)
+    almost = loss + 1e-6 * np.random.default_rng(4).normal(size=600)
+    for other, step in ((np.where(steps < 300, almost, losses(600, 2)), 300), (loss + growing.clip(-0.03, 0.03), None)):
+        first = compare(as_run("a", run_of(loss)), as_run("b", run_of(other))).first
+        assert (None if first is None else first.step) == step
+        assert first is None or (first.certain_at, round(1e6 * first.noise)) == (315, pytest.approx(2, abs=1))
+
+
 def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
     loss = losses(200, 2)
     loss[150:] = np.inf
