@@ -13,10 +13,12 @@ Floats = NDArray[np.float64]
 BEFORE, AFTER = 8, 16
 """Values beside a jump that are compared. What grows by less than a factor of 1.5 from value to value makes no jump:
 over so few values it grows too little."""
+AT_ONCE = 100_000
+"""Windows that are sorted together: that takes memory."""
 JUMP = 3.0
 """Logarithm by which the quartiles lie apart. The highest of 360 pairs of healthy runs of other seeds are 0.8 (training
 loss), 1.1 (gradient norm), 1.5 (variance of the gradients) and 1.8 (update RMS; ``python -m studies.compare --half all
---fit``); noise that becomes 300 times as large jumps by 3.5 in the median."""
+--fit``); noise that becomes 300 times as large jumps by 3.9 in the median."""
 
 
 def scale_jump(values: Floats, smallest: float) -> ChangePoint | None:
@@ -81,7 +83,9 @@ def _medians(values: Floats, window: int) -> Floats:
 
 def _ranked(values: Floats, window: int, rank: int) -> Floats:
     """The value of one rank, from 0 on, of each so many consecutive values."""
-    return np.asarray(np.partition(sliding_window_view(values, window), rank, axis=1)[:, rank])
+    windows = sliding_window_view(values, window)
+    parts = np.array_split(windows, 1 + len(windows) // AT_ONCE)
+    return np.concatenate([np.partition(part, rank, axis=1)[:, rank] for part in parts])
 
 
 def _best_split(logs: Floats) -> int:
