@@ -56,8 +56,8 @@ def _least(values: Floats, decimals_of: Callable[[Floats, int], Floats]) -> int:
     left = values
     for digits in range(MOST_DIGITS):
         decimals = decimals_of(left, digits)
-        up, down = 10.0 ** np.maximum(decimals, 0.0), 10.0 ** np.maximum(-decimals, 0.0)
         with np.errstate(over="ignore", invalid="ignore"):
+            up, down = 10.0 ** np.maximum(decimals, 0.0), 10.0 ** np.maximum(-decimals, 0.0)
             left = left[np.rint(left / down * up) * down / up != left]
         if not len(left):
             return digits

@@ -134,6 +134,12 @@ def test_what_a_log_has_rounded_is_no_difference() -> None:
         assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
 
 
+def test_numbers_of_any_size_are_compared() -> None:
+    one = np.array([0.0, np.inf, -1.5e308, 1.23456789e-305, 5e-324, 1.23456789e300, -0.0] * 20)
+    for values in (one, 1e-10 * one, np.zeros(140), np.full(140, np.inf)):
+        assert compare(as_run("a", run_of(one, one)), as_run("b", run_of(values, values))).steps == 140
+
+
 def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
     one, other = (Observations(np.arange(100), {"learning_rate": np.full(100, rate)}) for rate in (1e-3, 1.3e-3))
     assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
