@@ -17,8 +17,6 @@ WINDOW, WARM_UP = 192, 32
 CLIP = 5.0
 DRIFT, CAP = 0.75, 8.0
 """Deviations, in scales, that a record is allowed, and that it counts at most: one outlier alone is no change."""
-FLOOR = 1e-6
-"""Smallest scale, as a share of the usual size of the series."""
 
 
 class ChangePoint(NamedTuple):
@@ -32,7 +30,7 @@ class ChangePoint(NamedTuple):
     """Standard deviation of the values before, robust."""
 
 
-def change_point(values: NDArray[np.float64], size: float, threshold: float) -> ChangePoint | None:
+def change_point(values: NDArray[np.float64], smallest: float, threshold: float) -> ChangePoint | None:
     """The first change of a series, shape (n,); ``None`` if there is none.
 
     .. math:: S_t = \\max(0, S_{t-1} + \\min(z_t, 8) - 0.75)
@@ -44,8 +42,8 @@ def change_point(values: NDArray[np.float64], size: float, threshold: float) -> 
 
     Parameters
     ----------
-    size
-        Usual size of what the values are differences of; a millionth of it is the smallest noise.
+    smallest
+        Smallest standard deviation of the noise, in units of the values.
     threshold
         Sum above which a change is due.
 
@@ -53,10 +51,10 @@ def change_point(values: NDArray[np.float64], size: float, threshold: float) -> 
     mean and deviation.
 
     >>> noise = np.random.default_rng(0).normal(size=300)
-    >>> change_point(noise, 1.0, 50.0), change_point(np.append(noise, noise[:40] + 6.0), 1.0, 50.0).begin
+    >>> change_point(noise, 1e-6, 50.0), change_point(np.append(noise, noise[:40] + 6.0), 1e-6, 50.0).begin
     (None, 300)
     """
-    for index, (excursion, noise) in enumerate(_excursions(values, size)):
+    for index, (excursion, noise) in enumerate(_excursions(values, smallest)):
         if excursion.sum > threshold:
             return ChangePoint(index + 1 - excursion.likeliest_length(), index, noise)
     return None
@@ -67,9 +65,9 @@ def certain_after(threshold: float) -> int:
     return math.floor(threshold / (CAP - DRIFT)) + 1
 
 
-def highest_sum(values: NDArray[np.float64], size: float) -> float:
+def highest_sum(values: NDArray[np.float64], smallest: float) -> float:
     """The highest sum of a series: the threshold that it would have just kept."""
-    return max((excursion.sum for excursion, _ in _excursions(values, size)), default=0.0)
+    return max((excursion.sum for excursion, _ in _excursions(values, smallest)), default=0.0)
 
 
 @dataclass
@@ -94,9 +92,9 @@ class _Excursion:
         return int(np.argmax(sums / np.sqrt(np.arange(1, len(sums) + 1)))) + 1
 
 
-def _excursions(values: NDArray[np.float64], size: float) -> Iterator[tuple[_Excursion, float]]:
+def _excursions(values: NDArray[np.float64], smallest: float) -> Iterator[tuple[_Excursion, float]]:
     """After each value the excursion with the larger sum, and the noise."""
-    reference = RobustReference(window=WINDOW, warm_up=WARM_UP, floor=max(FLOOR * size, 1e-300), clip=CLIP)
+    reference = RobustReference(window=WINDOW, warm_up=WARM_UP, floor=max(smallest, 1e-300), clip=CLIP)
     up, down = _Excursion(), _Excursion()
     for value in values.tolist():
         z = reference.update(value)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.comparison.change_point import FLOOR, WARM_UP, certain_after, change_point
+from rmetric.comparison.change_point import WARM_UP, ChangePoint, certain_after, change_point, highest_sum
+from rmetric.comparison.resolution import resolution, rounding
+from rmetric.comparison.scale_jump import highest_jump, scale_jump
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
 from rmetric.records import Run
@@ -36,8 +39,11 @@ DIGITS, ALL_DIGITS = 6, 17
 LEVEL = 10.0
 """Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444
 pairs of healthy runs of other seeds comes to 3.2 at most; kinds whose seeds learn at another time come to more."""
+FLOOR, SINGLE = 1e-6, 1e-7
+"""Smallest noise whose mean is judged, and smallest difference whose growth is: shares of the usual size of a signal.
+Single precision rounds to the second."""
 SHARED = 3
-"""First common values that are identical, bit for bit, in runs of one seed."""
+"""Common values of a signal that are identical from the start, each unlike the one before, in runs of one seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +97,8 @@ class Comparison:
     steps: int
     """Steps of which both have a record."""
     identical_until: int | None
-    """Last common step up to which all signals are identical, bit for bit; ``None``: they differ from the start."""
+    """Last common step up to which all values that both have are identical, at the precision of the coarser log;
+    ``None``: they differ from the start, or share the learning rate alone."""
     differences: tuple[Difference, ...]
     """By step."""
     alike: tuple[str, ...]
@@ -113,6 +120,8 @@ class Comparison:
     def _without_difference(self) -> str:
         if self.alike:
             return "no difference beyond noise" + (" in what could be compared" if self.not_compared else "")
+        if not self.steps:
+            return "nothing could be compared: no common step"
         return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
 
     def to_dict(self) -> dict[str, Any]:
@@ -136,68 +145,139 @@ class Comparison:
 def compare(a: Run, b: Run) -> Comparison:
     """Compare two runs at their common steps.
 
-    A signal whose first common values are identical is compared bit for bit: the runs share seed and machine, and the
-    first difference is exact. Else the differences up to a step say what noise is, and a change-point
-    (:func:`~rmetric.comparison.change_point`) what is more; runs whose differences lie off 0 from the start differ
-    throughout.
+    Values are equal if they are within the rounding of the log with fewer digits
+    (:func:`~rmetric.comparison.resolution.rounding`). Runs in which all noisy signals are identical at first, and move
+    there, share seed and machine: the first difference is exact. Else the differences up to a step say what noise is,
+    and a change-point of their mean (:func:`~rmetric.comparison.change_point`) or a jump of their magnitude
+    (:func:`~rmetric.comparison.scale_jump.scale_jump`) what is more; runs whose differences lie off 0 from the start
+    differ throughout.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
-    differences, alike, missing = [], [], {}
-    same = np.ones(len(steps), dtype=bool)
+    common = {}
     for name in SIGNALS:
-        one, other = (run.observations.stated(name)[rows] for run, rows in ((a, rows_a), (b, rows_b)))
-        if np.isnan(one).all() and np.isnan(other).all():
+        columns = [run.observations.stated(name) for run in (a, b)]
+        if all(np.isnan(column).all() for column in columns):
             continue
-        both = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
-        same &= _equal(one, other)
-        found = _first_difference(name, one[both], other[both], steps[both])
+        one, other = columns[0][rows_a], columns[1][rows_b]
+        rows = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
+        common[name] = _Common(rows, one[rows], other[rows])
+    noisy = [both for name, both in common.items() if name not in PLANNED]
+    parted = min((both.parted for both in noisy), default=math.inf)
+    shared = any(both.changes_before(parted) >= SHARED for both in noisy)
+    differences, alike, missing = [], [], {}
+    for name, both in common.items():
+        found = _first_difference(name, both, steps[both.rows], exactly=shared or name in PLANNED)
         if isinstance(found, Difference):
             differences.append(found)
         elif found:
             missing[name] = found
         else:
             alike.append(name)
-    parted = int(np.argmin(same)) if not same.all() else len(same)
+    parted = min((both.parted for both in common.values()), default=math.inf)
+    measured = np.zeros(len(steps), dtype=bool)
+    for both in noisy:
+        measured[both.rows] = True
+    identical = np.flatnonzero(measured & (np.arange(len(steps)) < parted))
     return Comparison(
         a=a.name,
         b=b.name,
         steps=len(steps),
-        identical_until=int(steps[parted - 1]) if parted >= SHARED else None,
+        identical_until=int(steps[identical[-1]]) if len(identical) >= SHARED else None,
         differences=tuple(sorted(differences, key=lambda difference: difference.step)),
         alike=tuple(alike),
         not_compared=missing,
     )
 
 
-def differences_of(name: str, one: Floats, other: Floats) -> tuple[Floats, float]:
-    """Differences of two columns in the unit in which they are compared, infinite where one alone is not finite.
+class Differences(NamedTuple):
+    """Differences of two columns in the unit in which they are compared."""
 
-    The second value is the usual size of the columns in that unit.
-    """
+    values: Floats
+    """Shape (n,); infinite where one alone is not finite."""
+    size: float
+    """Usual size of the columns."""
+    resolution: float
+    """What the coarser log tells apart."""
+
+    def at_least(self, share: float) -> float:
+        """What counts as no difference: a share of the usual size, and what the log does not tell apart."""
+        return max(self.resolution, share * self.size)
+
+    def first_change(self, threshold: float) -> ChangePoint | None:
+        """The first change of the mean, by its threshold, or of the magnitude."""
+        mean = change_point(self.values, self.at_least(FLOOR), threshold)
+        changes = mean, scale_jump(self.values, self.at_least(SINGLE))
+        return min((change for change in changes if change), key=lambda change: change.begin, default=None)
+
+    @property
+    def highest(self) -> tuple[float, float]:
+        """The highest sum of the change-point, and the highest jump."""
+        return highest_sum(self.values, self.at_least(FLOOR)), highest_jump(self.values, self.at_least(SINGLE))
+
+
+def differences_of(name: str, one: Floats, other: Floats) -> Differences:
+    """Differences of two columns of a signal, or of their logarithms."""
+    step, size = np.fmax(resolution(one), resolution(other)), np.abs(one)
     if name in POSITIVE:
         with np.errstate(divide="ignore", invalid="ignore"):
+            step, size = step / size, np.ones(1)
             one, other = np.log(one), np.log(other)
     with np.errstate(invalid="ignore"):
         difference = one - other
     difference = np.where(np.isinf(one) != np.isinf(other), np.inf, difference)
-    finite = np.abs(one[np.isfinite(one)])
-    return difference, 1.0 if name in POSITIVE else float(np.median(finite)) if len(finite) else 0.0
+    return Differences(difference, _usual(size), _usual(step))
 
 
-def _first_difference(name: str, one: Floats, other: Floats, steps: NDArray[np.int64]) -> Difference | str | None:
+def _usual(values: Floats) -> float:
+    """Median of the finite values; 0 if there are none."""
+    finite = values[np.isfinite(values)]
+    return float(np.median(finite)) if len(finite) else 0.0
+
+
+@dataclass(frozen=True)
+class _Common:
+    """One signal at the common rows at which both runs have it; NaN is not measured, infinity not finite."""
+
+    rows: NDArray[np.intp]
+    one: Floats
+    other: Floats
+
+    @cached_property
+    def unequal(self) -> NDArray[np.intp]:
+        """Indices of the values that differ by more than the rounding of a log explains."""
+        unequal = np.flatnonzero(self.one != self.other)
+        if not len(unequal):
+            return unequal
+        with np.errstate(invalid="ignore"):
+            explained = np.abs(self.one - self.other) <= rounding(self.one, self.other)
+        return unequal[~explained[unequal]]
+
+    @property
+    def parted(self) -> float:
+        """Common row of the first value that differs; infinite: none does."""
+        return float(self.rows[self.unequal[0]]) if len(self.unequal) else math.inf
+
+    def changes_before(self, row: float) -> int:
+        """Values before a row that are unlike the one before: a constant is alike in any two runs."""
+        before = self.one[self.rows < row]
+        return int(np.count_nonzero(before[1:] != before[:-1]))
+
+
+def _first_difference(name: str, both: _Common, steps: NDArray[np.int64], *, exactly: bool) -> Difference | str | None:
     """The first difference, why there can be none, or ``None``: alike."""
+    one, other = both.one, both.other
     if not len(steps):
         return "no common step at which both have it"
-    unequal = np.flatnonzero(~_equal(one, other))
-    if not len(unequal):
+    if not len(both.unequal):
         return None
-    at = certain = int(unequal[0])
+    at = certain = int(both.unequal[0])
     noise, or_before = 0.0 if at else math.nan, False
-    if at < SHARED and name not in PLANNED:
-        difference, size = differences_of(name, one, other)
-        found = change_point(difference, size, THRESHOLDS[name])
+    if not exactly:
+        differences = differences_of(name, one, other)
+        difference = differences.values
+        found = differences.first_change(THRESHOLDS[name])
         before = len(difference) if found is None else found.begin
-        usual = max(noise_of(difference[:before]), FLOOR * size)
+        usual = max(noise_of(difference[:before]), differences.at_least(FLOOR))
         if before >= WARM_UP and _lie_apart(difference[:before], LEVEL * usual):
             return Difference(
                 signal=name, step=int(steps[0]), certain_at=int(steps[before - 1]), a=float(np.median(one[:before])),
@@ -231,7 +311,3 @@ def _told_apart(a: float, b: float) -> tuple[str, str]:
     digits = next(enough, ALL_DIGITS)
     one, other = (f"{value:.{digits}g}" if math.isfinite(value) else "not finite" for value in (a, b))
     return one, other
-
-
-def _equal(one: Floats, other: Floats) -> NDArray[np.bool_]:
-    return (one == other) | (np.isnan(one) & np.isnan(other))

@@ -2,7 +2,7 @@
 
     python -m studies.compare                                             # data/real_runs.parquet: two minutes
     python -m studies.compare --data data/real_runs_fresh.parquet --half all
-    python -m studies.compare --half fit --fit                            # sums of healthy pairs, for the threshold
+    python -m studies.compare --half fit --fit                            # what healthy pairs reach, for thresholds
 
 Same seed: a faulty run against its fault-free twin. Other seed: against the control of the next seed of the same model.
 """
@@ -22,7 +22,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
-from studies.compare.pairs import first_step, pairs_of, sum_of
+from studies.compare.pairs import first_step, highest_of, pairs_of
 
 NEAR = 5
 """Steps within which a step counts as found."""
@@ -38,7 +38,7 @@ def parser() -> Parser:
     p = Parser("Score the comparison of two runs on pairs whose onset is known.")
     p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), help="data set, or folder of logs")
     p.add_argument("--half", choices=("fit", "score", "all"), default="score", help="half of the seeds")
-    p.add_argument("--fit", action="store_true", help="print the highest sums of healthy pairs and stop")
+    p.add_argument("--fit", action="store_true", help="print the highest sums and jumps of healthy pairs, and stop")
     p.add_argument("--out", type=Path, default=Path("results/compare"), help="folder for the table")
     p.add_jobs()
     return p
@@ -57,8 +57,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     if args.fit:
         healthy = [pair for pair in pairs if pair.onset is None]
         for name in SIGNALS.keys() - PLANNED:
-            sums = sorted(sum_of(name, pair) for pair in healthy)
-            print(f"{name}: {len(sums)} pairs, highest sums {', '.join(f'{value:.1f}' for value in sums[-8:])}")
+            highest = zip(*(highest_of(name, pair) for pair in healthy), strict=True)
+            sums, jumps = (", ".join(f"{value:.1f}" for value in sorted(values)[-8:]) for values in highest)
+            print(f"{name}: {len(healthy)} pairs, highest sums {sums}; highest jumps {jumps}")
         return
     found = list(in_parallel(first_step, pairs, args.jobs, "comparing", "pair"))
     kinds = dict.fromkeys(pair.kind for pair in pairs)

@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from rmetric.comparison import compare, highest_sum
+from rmetric.comparison import compare
 from rmetric.comparison.compare import differences_of
 from rmetric.records import Run
 
@@ -55,10 +55,10 @@ def first_step(pair: Pair) -> tuple[int | None, int | None]:
     return pair.onset, None if first is None else first.step
 
 
-def sum_of(name: str, pair: Pair) -> float:
-    """Highest CUSUM of one signal of a pair."""
+def highest_of(name: str, pair: Pair) -> tuple[float, float]:
+    """Highest CUSUM of one signal of a pair, and highest jump of its magnitude."""
     one, other = pair.a.observations, pair.b.observations
     _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
     a, b = one.stated(name)[rows_a], other.stated(name)[rows_b]
     known = ~np.isnan(a) & ~np.isnan(b)
-    return highest_sum(*differences_of(name, a[known], b[known]))
+    return differences_of(name, a[known], b[known]).highest

@@ -56,6 +56,14 @@ def test_other_seeds_are_alike() -> None:
     assert set(found.alike) >= {"training_loss", "grad_norm"}
 
 
+def test_a_signal_that_begins_alike_in_other_seeds_is_not_compared_bit_for_bit() -> None:
+    clipped = [np.minimum(norms(600, seed), np.where(np.arange(600) < 5, 0.1, np.inf)) for seed in (1, 3)]
+    found = compare(as_run("a", run_of(losses(600, 0), clipped[0])), as_run("b", run_of(losses(600, 2), clipped[1])))
+    assert found.first is None
+    coarse = [np.where(np.arange(600) < 8, 2.3, np.round(losses(600, seed), 2)) for seed in (0, 2)]
+    assert compare(as_run("a", run_of(coarse[0])), as_run("b", run_of(coarse[1]))).first is None
+
+
 @pytest.mark.parametrize("other", [losses(600, 2) + 1.0, 2.0 * losses(600, 2), 5.0 + 0.01 * losses(600, 2)])
 def test_runs_that_differ_from_the_first_step_on_are_not_alike(other: np.ndarray) -> None:
     found = compare(as_run("a", run_of(losses(600, 0))), as_run("b", run_of(other)))
@@ -74,6 +82,16 @@ def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
     assert difference.noise == pytest.approx(0.02 * np.sqrt(2), rel=0.3)
 
 
+def test_runs_that_are_not_bit_exact_part_where_their_difference_jumps() -> None:
+    loss, steps = losses(600, 0), np.arange(600)
+    growing = 1e-7 * np.exp(np.minimum(steps / 20, 13)) * np.random.default_rng(3).normal(size=600)
+    almost = loss + 1e-6 * np.random.default_rng(4).normal(size=600)
+    for other, step in ((np.where(steps < 300, almost, losses(600, 2)), 300), (loss + growing.clip(-0.03, 0.03), None)):
+        first = compare(as_run("a", run_of(loss)), as_run("b", run_of(other))).first
+        assert (None if first is None else first.step) == step
+        assert first is None or (first.certain_at, round(1e6 * first.noise)) == (315, pytest.approx(2, abs=1))
+
+
 def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
     loss = losses(200, 2)
     loss[150:] = np.inf
@@ -83,8 +101,9 @@ def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
 
 
 def test_values_are_told_with_so_many_digits_that_they_differ() -> None:
-    one, other = np.full(100, 2.54437), np.full(100, 2.54437)
-    other[50] += 1e-9
+    one = losses(100)
+    one[50] = 2.54437
+    other = one + np.where(np.arange(100) == 50, 1e-9, 0.0)
     found = compare(as_run("a", run_of(one)), as_run("b", run_of(other)))
     assert "training loss 2.54437 and 2.544370001 at step 50; identical before" in str(found)
 
@@ -99,15 +118,55 @@ def test_learning_rates_are_compared_exactly() -> None:
     assert [(one.signal, one.step) for one in found.differences] == [("learning_rate", 70)]
 
 
+def test_what_a_log_has_rounded_is_no_difference() -> None:
+    steps = np.arange(600)
+    loss, norm, rate = losses(600), norms(600), 1e-3 * np.cos(steps / 400)
+    rounded = {"training_loss": loss.round(4), "grad_norm": norm.astype(np.float32).astype(float)}
+    rounded["learning_rate"] = np.array([float(f"{value:.3e}") for value in rate])
+    exact, coarse = (
+        {"training_loss": loss, "grad_norm": norm, "learning_rate": rate},
+        as_run("b", Observations(steps, rounded)),
+    )
+    found = compare(as_run("a", Observations(steps, exact)), coarse)
+    assert (found.first, found.identical_until) == (None, 599)
+    for name, values in exact.items():
+        changed = exact | {name: np.where(steps < 300, values, 1.01 * values)}
+        other = compare(as_run("a", Observations(steps, changed)), coarse)
+        assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
+
+
+def test_numbers_of_any_size_are_compared() -> None:
+    one = np.array([0.0, np.inf, -1.5e308, 1.23456789e-305, 5e-324, 1.23456789e300, -0.0] * 20)
+    for values in (one, 1e-10 * one, np.zeros(140), np.full(140, np.inf)):
+        assert compare(as_run("a", run_of(one, one)), as_run("b", run_of(values, values))).steps == 140
+
+
+def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
+    one, other = (Observations(np.arange(100), {"learning_rate": np.full(100, rate)}) for rate in (1e-3, 1.3e-3))
+    assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
+
+
 def test_only_common_steps_are_compared() -> None:
     every, tenth = run_of(losses(1000)), run_of(losses(1000)).rows(slice(0, None, 10))
     assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
     apart = compare(as_run("a", every), as_run("b", run_of(losses(10), stride=5000).rows(slice(1, None))))
     assert apart.steps == 0
     assert apart.first is None
+    assert apart.not_compared == {"training_loss": "no common step at which both have it"}
+    assert "nothing could be compared: no common step\n" in str(apart)
     sparse = Observations(np.arange(400), {"training_loss": losses(), "grad_norm": np.full(400, 1.0)})
     only = compare(as_run("a", run_of(losses())), as_run("b", sparse)).not_compared
     assert only == {"grad_norm": "no common step at which both have it"}
+
+
+def test_what_one_log_has_not_measured_is_no_difference() -> None:
+    loss, norm, steps = losses(100), norms(100), np.arange(100)
+    forked = np.where(steps < 60, loss, loss + 0.1)
+    seldom = np.where(steps % 10 == 0, norm, np.nan)
+    often = as_run("a", Observations(steps, {"training_loss": loss, "grad_norm": norm}))
+    for columns in ({"training_loss": forked}, {"training_loss": forked, "grad_norm": seldom}):
+        found = compare(often, as_run("b", Observations(steps, columns)))
+        assert (found.identical_until, found.differences[0].step) == (59, 60)
 
 
 def test_too_few_values_of_other_seeds_are_not_compared() -> None:

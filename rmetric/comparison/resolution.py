@@ -1,0 +1,70 @@
+"""Resolution of the values of a log: a difference that rounding explains is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+MOST_DIGITS = 16
+"""Digits at which a column counts as not rounded."""
+FEW, LEAST_DIGITS = 10, 4
+"""A column with fewer different values may have few digits without being rounded: it counts as exact to so many."""
+
+
+def rounding(one: Floats, other: Floats) -> Floats:
+    """Largest difference of two columns that rounding explains, value by value; 0 where both are rounded alike.
+
+    Two logs of one resolution round one number to the same decimal.
+
+    >>> exact = np.linspace(1.0, 2.0, 50) / 3.0
+    >>> rounding(exact, exact.round(4)).max().round(7), rounding(exact.round(4), (exact + 1e-4).round(4)).max()
+    (np.float64(5e-05), np.float64(0.0))
+    """
+    a, b = resolution(one), resolution(other)
+    alike = np.isclose(a, b, rtol=1e-6, atol=0.0)
+    return np.where(alike, 0.0, 0.5 * (a + b) * (1.0 + 1e-6))
+
+
+def resolution(values: Floats) -> Floats:
+    """Step of the grid on which all values of a column lie, at each of them: of fixed decimals or significant digits.
+
+    Values that are all those of single precision have its spacing, if that is coarser. What is not finite has NaN.
+
+    >>> resolution(np.arange(1.0, 2.0, 0.0625).round(2)).max(), resolution(np.array([0.001])).item()
+    (np.float64(0.01), 1e-06)
+    """
+    finite = values[np.isfinite(values)]
+    exponent = _exponents(values)
+    digits = _least(finite, lambda left, count: count - 1 - _exponents(left))
+    if len(np.unique(finite)) < FEW:
+        step = 10.0 ** (exponent + 1 - max(digits, LEAST_DIGITS))
+    else:
+        decimals = _least(finite, lambda left, count: np.full(len(left), float(count)))
+        step = np.maximum(10.0 ** (exponent + 1 - digits), 10.0**-decimals)
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = values.astype(np.float32)
+        if np.array_equal(single[np.isfinite(values)], finite):
+            step = np.maximum(step, np.spacing(np.abs(single)).astype(float))
+    return np.where(np.isfinite(values), step, np.nan)
+
+
+def _least(values: Floats, decimals_of: Callable[[Floats, int], Floats]) -> int:
+    """Fewest digits to which no value is changed by rounding to the decimals that they mean for it."""
+    left = values
+    for digits in range(MOST_DIGITS):
+        decimals = decimals_of(left, digits)
+        with np.errstate(over="ignore", invalid="ignore"):
+            up, down = 10.0 ** np.maximum(decimals, 0.0), 10.0 ** np.maximum(-decimals, 0.0)
+            left = left[np.rint(left / down * up) * down / up != left]
+        if not len(left):
+            return digits
+    return MOST_DIGITS
+
+
+def _exponents(values: Floats) -> Floats:
+    """Power of ten of the first digit; that of the smallest number where a value is 0 or not finite."""
+    usable = np.isfinite(values) & (values != 0.0)
+    return np.floor(np.log10(np.abs(values), where=usable, out=np.full(len(values), -307.0)))
