@@ -159,6 +159,32 @@ def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -
     assert "isolation_forest judges a record with later ones in view" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("clean_registries")
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ("loss - loss.mean()", "peek scores a record with later ones in view: in run "),
+        ("np.append(loss[1:], np.nan)", "peek scores a record with later ones in view: in run "),
+        ("np.where(np.arange(len(loss)) < 5, np.nan, np.cumsum(loss))", ""),
+    ],
+)
+def test_a_detector_whose_scores_change_with_later_records_is_refused(
+    scores: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    (plugin := tmp_path / "peek.py").write_text(
+        "from dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
+        "from rmetric.detectors import Detector\n@register_detector('peek')\n@dataclass(kw_only=True)\n"
+        "class Peek(Detector):\n    threshold: float = 0.5\n    def score_run(self, observations):\n"
+        f"        loss = observations['training_loss']\n        return {scores}\n"
+    )
+    logs = Path(__file__).parents[1] / "data" / "real_runs"
+    call = ["--zoo", str(logs), "--own", "--plugin", str(plugin), "--detectors", "peek", "--jobs", "1"]
+    assert main([*call, "--out", str(tmp_path / "out")]) == (2 if told else 0)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: {told}") if told else "error" not in last
+
+
 def test_exact_interval_of_a_rate() -> None:
     rate = poisson_rate(3, 10_000)
     assert (round(rate.low, 3), rate.value, round(rate.high, 3)) == (0.619, 3.0, 8.767)
