@@ -379,7 +379,7 @@ def test_an_inject_that_gives_no_context_is_told_alone_and_in_a_combination(
     monkeypatch.setattr(_Stall, "inject", inject)
     for fault in (_Stall(), CombinedFault(members=(_Stall(),))):
         with (
-            pytest.raises(PluginError, match="inject of fault .* gives no context; is @contextmanager missing"),
+            pytest.raises(PluginError, match=r"inject of fault .* gives no context; is @contextmanager missing"),
             injected(fault, SimpleNamespace()),  # type: ignore[arg-type]
         ):
             pass
