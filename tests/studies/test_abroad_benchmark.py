@@ -7,17 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmetric.detectors import ROBUST, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scores import Score
+from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
-from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold
+from studies.abroad.scoring import PER, alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
+from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold, zoo
 from tests.evaluation.builders import build_run
 
+DATA = Path(__file__).parents[2] / "data"
 RECORDS, CADENCE = 400, 100
 Capture = pytest.CaptureFixture[str]
 
@@ -199,6 +202,20 @@ def test_the_worst_line_names_the_highest_rate_of_a_large_source() -> None:
     ]
     worst = wide_table(rows).rows[-1]["mine"]
     assert isinstance(worst, Score) and worst.value == pytest.approx(9.0)
+
+
+def test_the_page_has_todays_false_alarms_in_the_zoos_that_nothing_was_fitted_to() -> None:
+    detector = make_detector(ROBUST)
+    told, untold_ = np.zeros((2, 2), dtype=int)
+    for name in ("zoo_2", "zoo_3"):
+        whole = zoo(DATA / f"{name}.parquet")
+        for counts, some in zip((told, untold_), (whole, *untold(whole)), strict=True):
+            scores = score_study(some.study, {ROBUST: detector}, jobs=1)[ROBUST]
+            judged = judge(some, np.asarray(scores), detector.threshold)
+            counts += judged.false_alarms.sum(), judged.healthy.sum()
+    rates = [PER * alarms / steps for alarms, steps in (told, untold_)]
+    page = (DATA.parent / "docs" / "abroad.md").read_text(encoding="utf-8")
+    assert "| **robust R-Metric** | 0.55 | 0.79 | {:.1f}; nothing announced {:.1f} |".format(*rates) in page
 
 
 def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
