@@ -91,6 +91,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
         refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
+        if without := int(theirs["step"].isna().sum()):
+            print(f"left out: {without} of {len(theirs)} rows of {files[name]}, which have no step", file=sys.stderr)
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()

@@ -230,18 +230,19 @@ def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("option", ["--zoo", "--own"])
 def test_alerts_name_a_folder_of_logs_as_the_table_does(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
     (logs := tmp_path / "logs_MINE").mkdir()
     records = [{"event": "METRICS", "step": step, "training_loss": 2.0} for step in range(1, 40)]
     events = [{"event": "EXPERIMENT_START", "config": {}}, *records, {"event": "EXPERIMENT_SUCCESS", "step": 39}]
     (logs / "run.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (file := tmp_path / "alerts.csv").write_text("set,run,step\nmine,run,20\n")
+    (file := tmp_path / "alerts.csv").write_text("set,run,step\nmine,run,20\nmine,run\nmine,run,\n")
     call = ["--zoo", "--own", option, str(logs), "--detectors", "numerics", "--alerts", f"theirs={file}"]
     assert main([*call, "--jobs", "1", "--out", str(tmp_path / "out")]) == 0
     table = pd.read_csv(tmp_path / "out" / "abroad_all.csv")
     assert table.loc[table["detector"] == "theirs", "false_alarms"].iloc[0] == 1
+    assert f"left out: 2 of 3 rows of {file}, which have no step\n" in capsys.readouterr().err
 
 
 def test_damaged_logs_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
