@@ -18,7 +18,7 @@ and the version has not. Fitted numbers change without a change of code, so thei
 
 Code that is not part of this package has no such test: a plug-in's detector counts with its version **and** with the
 text of the files that its classes stand in, and of what they import from below their folder, for its author may not
-think of the version.
+think of the version. What else it reads nobody knows but its author: without a word on that, nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import accumulate, product
 from pathlib import Path
 
@@ -37,14 +38,27 @@ INSTALLED = ("site-packages", "dist-packages")
 
 
 def content_checksum(file: Path) -> str:
-    """Checksum of the content of a JSON file: its layout does not count."""
-    content = json.dumps(json.loads(file.read_text(encoding="utf-8")), sort_keys=True)
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    """Checksum of the content of a file: of JSON without its layout, of anything else byte by byte."""
+    content = file.read_bytes()
+    with suppress(ValueError):  # no JSON, or no text
+        content = json.dumps(json.loads(content.decode("utf-8")), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def content_checksums(files: Iterable[Path]) -> dict[str, str]:
-    """Name of each JSON file → :func:`content_checksum`."""
+    """Name of each file → :func:`content_checksum`."""
     return {file.name: content_checksum(file) for file in files}
+
+
+def fitted_checksums(kind: type) -> list[str]:
+    """:func:`content_checksum` of each fitted file that a class or one of its bases declares."""
+    return [content_checksum(file) for base in kind.__mro__ for file in vars(base).get("fitted_files", ())]
+
+
+def can_be_kept(kind: type) -> bool:
+    """Whether all that results of a class depend on is known: one from outside says what it reads, if only nothing."""
+    foreign = foreign_modules(kind)
+    return not foreign or any("fitted_files" in vars(base) for base in kind.__mro__ if base.__module__ in foreign)
 
 
 def foreign_modules(kind: type) -> set[str]:

@@ -70,7 +70,10 @@ class Detector(ABC):
     version: ClassVar[int] = 1
     """Raise it when the same records get other scores: kept scores are then computed anew (:mod:`rmetric.versions`)."""
     fitted_files: ClassVar[tuple[Path, ...]] = ()
-    """JSON files of fitted numbers that the scores depend on; kept scores are valid for their content alone."""
+    """Files that the scores depend on, such as fitted numbers; kept scores are valid for their content alone.
+
+    Scores of a plug-in are kept only if it declares them: an empty tuple if it reads none.
+    """
 
     threshold: float
     """An alert is due above it, in units of the score."""
@@ -170,7 +173,7 @@ def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
     """Class decorator: register a detector under ``name``, for scripts, tables and figures.
 
     With ``needs``, the detector is registered only where that package is installed. Raises ``ValueError`` for a name
-    that is already taken and for an unknown measurement.
+    that is already taken, for an unknown measurement, and for fitted files that are no tuple of paths.
     """
 
     def register(detector: D) -> D:
@@ -178,6 +181,8 @@ def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
             if measurement not in OBSERVABLE:
                 hint = did_you_mean(measurement, OBSERVABLE)
                 raise ValueError(f"detector {name!r} reads {measurement!r}, which is not a measurement{hint}")
+        if not isinstance(files := detector.fitted_files, tuple) or not all(isinstance(file, Path) for file in files):
+            raise ValueError(f"detector {name!r} has fitted_files {files!r}; a tuple of paths is due")
         detector.name = name
         detector.title = detector.title or name.replace("_", " ")
         if not needs or find_spec(needs):

@@ -20,7 +20,7 @@ from rmetric.files import written_aside
 from rmetric.log_writer import SCHEMA_VERSION
 from rmetric.records import Observations
 from rmetric.registry import load_plugins, plugin_errors
-from rmetric.versions import content_checksums, foreign_code
+from rmetric.versions import can_be_kept, fitted_checksums, foreign_code
 
 SCORING_VERSION = 1
 """Raise it when detectors are shown other records of the same log (:func:`rmetric.detectors.drift.with_drift`)."""
@@ -70,7 +70,8 @@ def score_study(
         Name → detector.
     cache
         Folder that keeps one ``.npy`` a detector for the next script. Scores are taken from there when neither the logs
-        nor the detector's settings or version have changed since. Without it they are held in memory.
+        nor the detector's settings or version have changed since; those of a detector from outside this package only if
+        it declares :attr:`~rmetric.detectors.Detector.fitted_files`. Without it they are held in memory.
     jobs
         Processes; as many as there are cores if left out.
     plugins
@@ -86,7 +87,11 @@ def score_study(
         return {name: np.concatenate([*(row[name] for row in rows), np.empty(0)]) for name in detectors}
     files = {name: Path(cache) / f"scores_{name}_{_key(study, each)}.npy" for name, each in detectors.items()}
     records = sum(len(run.observations) for run in study.runs)
-    missing = {name: detector for name, detector in detectors.items() if not _whole(files[name], records)}
+    missing = {
+        name: detector
+        for name, detector in detectors.items()
+        if not (can_be_kept(type(detector)) and _whole(files[name], records))
+    }
     if missing:
         Path(cache).mkdir(parents=True, exist_ok=True)
         _write({name: files[name] for name in missing}, records, _scored(study, missing, jobs, plugins))
@@ -178,6 +183,6 @@ def _key(study: Study, detector: Detector) -> str:
     kind = type(detector)
     identity = (
         *(SCORING_VERSION, SCHEMA_VERSION, detector.name, detector.version, repr(detector)),
-        *(content_checksums(kind.fitted_files), foreign_code(kind), study.checksums),
+        *(fitted_checksums(kind), foreign_code(kind), study.checksums),
     )
     return hashlib.sha256(repr(identity).encode()).hexdigest()[:KEY_DIGITS]

@@ -16,7 +16,7 @@ from rmetric.architectures import Architecture
 from rmetric.errors import UserError
 from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.records import NO_FAULT
-from rmetric.registry import Registry, load_entry_points
+from rmetric.registry import PluginError, Registry, load_entry_points
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class CombinedFault(Fault):
     def inject(self, training: LiveRun) -> Iterator[None]:
         with ExitStack() as stack:
             for member in self.members:
-                stack.enter_context(member.inject(training))
+                stack.enter_context(injected(member, training))
             yield
 
     @property
@@ -153,6 +153,17 @@ class CombinedFault(Fault):
     @property
     def parts(self) -> tuple[Fault, ...]:
         return self.members
+
+
+def injected(fault: Fault, training: LiveRun) -> AbstractContextManager[None]:
+    """:meth:`Fault.inject` of any fault; raises :class:`~rmetric.registry.PluginError` if it gives no context."""
+    context: object = fault.inject(training)
+    # `gen` is what a function under @contextmanager gave: nothing if it has no yield.
+    if not isinstance(context, AbstractContextManager) or getattr(context, "gen", context) is None:
+        raise PluginError.of(
+            type(fault), f"inject of fault {fault.name} gives no context; is @contextmanager missing, or its yield?"
+        )
+    return context
 
 
 def register_fault(name: str) -> Callable[[F], F]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import torch
 
-from rmetric.faults import Fault
+from rmetric.faults import Fault, injected
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 
@@ -142,7 +142,7 @@ def train_with_fault(
         ends: dict[int, list[tuple[Fault, ExitStack]]] = defaultdict(list)
         for part in fault.parts:
             context = stack.enter_context(ExitStack())
-            context.enter_context(part.inject(run))
+            context.enter_context(injected(part, run))
             if part.duration_steps:
                 ends[onset + part.duration_steps - 1].append((part, context))
         for step in train(schedule, run, monitor, truth, until=schedule.steps):

@@ -26,7 +26,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies import DATA
-from studies.abroad import sources
+from studies.abroad import hindsight, sources
 from studies.abroad.scoring import ALERT_THRESHOLD, Judged, alerts_in, bounds, judge, row, scores_of_alerts
 from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
@@ -84,13 +84,15 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
     detectors = {name: make_detector(name) for name in args.detectors}
-    refuse_hindsight(detectors)
+    hindsight.refuse_declared(detectors)
     sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
     out = output_folder(args.out)
     files = files_by_name("--alerts", args.alerts, dict.fromkeys(DETECTORS, "a detector"))
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
         refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
+        if without := int(theirs["step"].isna().sum()):
+            print(f"left out: {without} of {len(theirs)} rows of {files[name]}, which have no step", file=sys.stderr)
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
@@ -119,6 +121,7 @@ def judged_by(
     detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace
 ) -> dict[str, Judged]:
     """Detector → how it does on a source; scores are kept."""
+    hindsight.refuse_found(source, detectors)
     cache = out / "cache" / source.name
     scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
     return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
@@ -143,13 +146,6 @@ def files_by_name(option: str, named: Sequence[tuple[str, Path]], taken: Mapping
             raise UserError(f"{option} {name}={file}: {name} is the name of {other}; choose another")
         files[name] = file
     return files
-
-
-def refuse_hindsight(detectors: Mapping[str, Detector]) -> None:
-    """:class:`UserError` for a detector that sees a whole run: how long a log is tells whether its run failed."""
-    for name, detector in detectors.items():
-        if not detector.causal:
-            raise UserError(f"{name} judges a record with later ones in view; here a detector sees those up to it")
 
 
 def refuse_unknown_sets(file: Path, alerts: pd.DataFrame, given: Sequence[Path]) -> None:

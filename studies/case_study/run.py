@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from rmetric.evaluation.ground_truth import Outcome
-from rmetric.faults import NO_FAULT, Fault, parse_fault, severities_of
+from rmetric.faults import NO_FAULT, Fault, injected, parse_fault, severities_of
 from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
 from rmetric.live.models import tiny_model
@@ -240,7 +240,7 @@ def _check(plan: CaseStudyPlan, run: LanguageModelRun) -> None:
     for name, spelling in zip(plan.run_names(), plan.faults, strict=True):
         with plugin_errors(name):
             fault = fault_of(spelling)
-            with nullcontext() if fault is None else fault.inject(run):
+            with nullcontext() if fault is None else injected(fault, run):
                 pass
     run.load_state_dict(state)
 

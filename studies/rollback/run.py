@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.evaluation.ground_truth import judge
-from rmetric.faults import Fault
+from rmetric.faults import Fault, injected
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
@@ -68,7 +68,7 @@ def follow(
     with ExitStack() as stack:
         while run.step < until:
             if fault is not None and lasted is None and run.step + 1 == onset:
-                stack.enter_context(fault.inject(run))
+                stack.enter_context(injected(fault, run))
                 lasted = 0
             begun = time.process_time()
             run.train_step()

@@ -22,6 +22,7 @@ import pytest
 
 from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.studies import load_study
 from rmetric.log_reader import read_log
 from rmetric.records import Observations, Run
 from studies.findings.judging import answers_of
@@ -333,6 +334,21 @@ def test_live_alerts_do_not_depend_on_what_comes_later(
     for alarm, steps in short["live"].items():
         assert steps == [step for step in long["live"][alarm] if step < 185]
     assert any(long["live"].values()) or tool == "losslint"
+
+
+def test_the_page_has_todays_scores_of_our_own_detectors(peers: ModuleType) -> None:
+    study = load_study(ROOT / "data" / "real_runs.parquet", jobs=1)
+    runs, _, _ = peers.chosen(study.runs, "score", None, 0)
+    timeline, weights_BR = Timeline.of(runs), peers.peer_scores.bootstrap(len(runs), 2000, 0)
+    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    for detector in peers.OWN:
+        for row in peers.own(detector, runs, timeline, weights_BR)["rows"]:
+            f1 = row["f1"]
+            cells = [f"{row['precision'].value:.3f}", f"{row['recall'].value:.3f}"]
+            cells += [f"{f1.value:.3f} [{f1.low:.3f}, {f1.high:.3f}]"]
+            if row["protocol"] == "strict":
+                cells += [f"{row['false_alarms_per_1000'].value:.2f}", f"{row['mean_lead'].value:.1f}"]
+            assert f"| rmetric `{detector}` | {row['alarm']} | live | {' | '.join(cells)} |\n" in page
 
 
 def test_findings_alone_are_answered_with_their_first_steps(peers: ModuleType, fake_tool: Path, tmp_path: Path) -> None:

@@ -207,6 +207,39 @@ def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_reg
     assert not any(foreign_code(type(make_detector(name))) for name in ("r_metric", "isolation_forest", "qk_entropy"))
 
 
+@pytest.mark.parametrize(
+    ("declared", "kept"), [("", False), ("fitted_files = ()", True), ("fitted_files = (W,)", True)]
+)
+def test_scores_of_a_plugin_are_kept_only_if_it_says_what_it_reads(declared, kept, logs, tmp_path, clean_registries):
+    (plugin := tmp_path / "fitted.py").write_text(
+        "from dataclasses import dataclass\nfrom pathlib import Path\nimport numpy as np\n"
+        "from rmetric.detectors import Detector, register_detector\nW = Path(__file__).with_name('weight.npy')\n"
+        f"@register_detector('fitted')\n@dataclass(kw_only=True)\nclass Fitted(Detector):\n    {declared}\n"
+        "    threshold: float = 0.5\n"
+        "    def score_run(self, observations):\n        return np.full(len(observations), np.load(W))\n",
+        encoding="utf-8",
+    )
+
+    def score():
+        scores = score_study(load_study(logs, jobs=1), {"fitted": make_detector("fitted")}, cache=tmp_path, jobs=1)
+        return scores["fitted"][:1][0], scores["fitted"].file.stat().st_ino
+
+    np.save(tmp_path / "weight.npy", 1.0)
+    load_plugin(plugin)
+    assert (score() == score()) == kept
+    np.save(tmp_path / "weight.npy", 2.0)
+    assert score()[0] == (1.0 if declared.endswith("()") else 2.0)
+
+
+@pytest.mark.parametrize("files", ["weights.json", ("weights.json",), Path("weights.json")])
+def test_fitted_files_that_are_no_tuple_of_paths_are_refused(files, clean_registries):
+    with pytest.raises(ValueError, match=r"has fitted_files .*weights\.json.*; a tuple of paths is due"):
+
+        @register_detector("loose")
+        class Loose(Detector):
+            fitted_files = files
+
+
 def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric"], jobs=1, draws=20)
     from rmetric.signals import Weights

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, dataclass, fields
+from types import SimpleNamespace
 from typing import Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -17,13 +20,16 @@ from rmetric.faults import (
     NEVER,
     SEVERITIES,
     Bug,
+    CombinedFault,
     Fault,
     RunProcesses,
     check_fault_fits,
     file_name_part,
+    injected,
     make_fault,
     register_fault,
 )
+from rmetric.registry import PluginError
 from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
 from tests.faults.common import ALL, BUGS, MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
@@ -356,6 +362,27 @@ def test_a_combination_says_what_it_is_made_of() -> None:
 def test_a_fault_cannot_be_combined_with_itself() -> None:
     with pytest.raises(UserError, match="names a fault twice"):
         make_fault("LR_SPIKE+DATA_CORRUPTION+LR_SPIKE")
+
+
+def _yields(fault: Fault, training: object) -> Iterator[None]:
+    yield
+
+
+def _returns(fault: Fault, training: object) -> None:
+    return
+
+
+@pytest.mark.parametrize("inject", [_yields, _returns, contextmanager(_returns)])  # type: ignore[arg-type]
+def test_an_inject_that_gives_no_context_is_told_alone_and_in_a_combination(
+    inject: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_Stall, "inject", inject)
+    for fault in (_Stall(), CombinedFault(members=(_Stall(),))):
+        with (
+            pytest.raises(PluginError, match=r"inject of fault .* gives no context; is @contextmanager missing"),
+            injected(fault, SimpleNamespace()),  # type: ignore[arg-type]
+        ):
+            pass
 
 
 def test_a_combination_is_cleared_when_its_last_part_is() -> None:

@@ -7,17 +7,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rmetric.detectors import ROBUST, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scores import Score
+from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
 from studies.abroad.benchmark import main, wide_table
 from studies.abroad.labels import label_of
-from studies.abroad.scoring import alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold
+from studies.abroad.scoring import PER, alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
+from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold, zoo
 from tests.evaluation.builders import build_run
 
+DATA = Path(__file__).parents[2] / "data"
 RECORDS, CADENCE = 400, 100
 Capture = pytest.CaptureFixture[str]
 
@@ -159,6 +162,32 @@ def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -
     assert "isolation_forest judges a record with later ones in view" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("clean_registries")
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ("loss - loss.mean()", "peek scores a record with later ones in view: in run "),
+        ("np.append(loss[1:], np.nan)", "peek scores a record with later ones in view: in run "),
+        ("np.where(np.arange(len(loss)) < 5, np.nan, np.cumsum(loss))", ""),
+    ],
+)
+def test_a_detector_whose_scores_change_with_later_records_is_refused(
+    scores: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    (plugin := tmp_path / "peek.py").write_text(
+        "from dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
+        "from rmetric.detectors import Detector\n@register_detector('peek')\n@dataclass(kw_only=True)\n"
+        "class Peek(Detector):\n    threshold: float = 0.5\n    def score_run(self, observations):\n"
+        f"        loss = observations['training_loss']\n        return {scores}\n"
+    )
+    logs = Path(__file__).parents[1] / "data" / "real_runs"
+    call = ["--zoo", str(logs), "--own", "--plugin", str(plugin), "--detectors", "peek", "--jobs", "1"]
+    assert main([*call, "--out", str(tmp_path / "out")]) == (2 if told else 0)
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith(f"error: {told}") if told else "error" not in last
+
+
 def test_exact_interval_of_a_rate() -> None:
     rate = poisson_rate(3, 10_000)
     assert (round(rate.low, 3), rate.value, round(rate.high, 3)) == (0.619, 3.0, 8.767)
@@ -175,6 +204,20 @@ def test_the_worst_line_names_the_highest_rate_of_a_large_source() -> None:
     assert isinstance(worst, Score) and worst.value == pytest.approx(9.0)
 
 
+def test_the_page_has_todays_false_alarms_in_the_zoos_that_nothing_was_fitted_to() -> None:
+    detector = make_detector(ROBUST)
+    told, untold_ = np.zeros((2, 2), dtype=int)
+    for name in ("zoo_2", "zoo_3"):
+        whole = zoo(DATA / f"{name}.parquet")
+        for counts, some in zip((told, untold_), (whole, *untold(whole)), strict=True):
+            scores = score_study(some.study, {ROBUST: detector}, jobs=1)[ROBUST]
+            judged = judge(some, np.asarray(scores), detector.threshold)
+            counts += judged.false_alarms.sum(), judged.healthy.sum()
+    rates = [PER * alarms / steps for alarms, steps in (told, untold_)]
+    page = (DATA.parent / "docs" / "abroad.md").read_text(encoding="utf-8")
+    assert "| **robust R-Metric** | 0.55 | 0.79 | {:.1f}; nothing announced {:.1f} |".format(*rates) in page
+
+
 def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RMETRIC_STRANGERS", raising=False)
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)  # no strangers: they take a minute
@@ -187,18 +230,19 @@ def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("option", ["--zoo", "--own"])
 def test_alerts_name_a_folder_of_logs_as_the_table_does(
-    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
     (logs := tmp_path / "logs_MINE").mkdir()
     records = [{"event": "METRICS", "step": step, "training_loss": 2.0} for step in range(1, 40)]
     events = [{"event": "EXPERIMENT_START", "config": {}}, *records, {"event": "EXPERIMENT_SUCCESS", "step": 39}]
     (logs / "run.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
-    (file := tmp_path / "alerts.csv").write_text("set,run,step\nmine,run,20\n")
+    (file := tmp_path / "alerts.csv").write_text("set,run,step\nmine,run,20\nmine,run\nmine,run,\n")
     call = ["--zoo", "--own", option, str(logs), "--detectors", "numerics", "--alerts", f"theirs={file}"]
     assert main([*call, "--jobs", "1", "--out", str(tmp_path / "out")]) == 0
     table = pd.read_csv(tmp_path / "out" / "abroad_all.csv")
     assert table.loc[table["detector"] == "theirs", "false_alarms"].iloc[0] == 1
+    assert f"left out: 2 of 3 rows of {file}, which have no step\n" in capsys.readouterr().err
 
 
 def test_damaged_logs_are_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
