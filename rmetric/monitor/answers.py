@@ -39,7 +39,7 @@ class AnswerWatch:
 
     def given(self, proceed: bool) -> None:
         """Take an answer of ``monitor.step``."""
-        self._asked, self._refused = True, not proceed
+        self._asked, self._refused = True, not proceed and not self.too_late
 
     @ends_alone
     def _before_update(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -48,11 +48,11 @@ class AnswerWatch:
     @ends_alone
     def _after_update(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         """Look, with a closure after its passes: it may ask the monitor in one of them."""
-        if self._has_closure and not self._asked:
-            self.too_late = True
-            self._tell("update first")
-        if self._refused and _has_gradients(optimizer):  # adapters take them away instead
-            self._tell("answer ignored")
+        unasked = self._has_closure and not self._asked and not self.too_late
+        # without gradients no update is made: adapters take them away, and a batch may be skipped
+        if (unasked or self._refused) and _has_gradients(optimizer):
+            self.too_late |= unasked
+            self._tell("update first" if unasked else "answer ignored")
         self._asked = self._refused = False
 
     def close(self) -> None:
