@@ -23,6 +23,8 @@ REMARKS = {
     "optimizer replaced": "the optimizer that was watched made no updates any more",
     "no gradients": "no gradient was there to be watched",
     "rate of 0": "the learning rate was 0 in its first steps",
+    "answer ignored": "an update was made that the monitor had refused",
+    "update first": "updates were made before the monitor was asked, and none could be refused",
 }
 """What such an event may have as ``wrong`` that is no reason not to judge the run → words of the verdict."""
 

@@ -236,8 +236,9 @@ def _off_course(observation: Observation, outliers: GradientOutliers, *, with_ra
     values = {
         "loss {}": observation["training_loss"],
         "gradient norm {}": observation["grad_norm"],
-        "update RMS {}": observation["update_rms"],
-        "learning rate {}": observation["learning_rate"] if with_rate else math.nan,
+        "RMS of the last update {}": observation["update_rms"],
+        # a rate that leaps alerts before the update that is made with it
+        "learning rate of the next {}": observation["learning_rate"] if with_rate else math.nan,
     }
     seen = _told(values)
     if outliers.largest and outliers.growth > 2.0:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.amp.grad_scaler import OptState
 
 from rmetric.measurements import Observation
+from rmetric.monitor.answers import has_closure
 from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_alone
@@ -73,6 +74,10 @@ WORDS = {
     "it is not scored and no repair is made",
     "resumed late": "monitor.load_state_dict(state) is called after the first monitor.step(loss) and is ignored; "
     "call it right after TrainingMonitor(model, optimizer)",
+    "answer ignored": "the optimizer has made an update that monitor.step(loss) refused (it answered False); write "
+    "`if monitor.step(loss): optimizer.step()`",
+    "update first": "optimizer.step(closure) makes its update before monitor.step(loss) is asked: no answer can "
+    "prevent it, and no policy acts",
     "closed": "monitor.step(loss) is called after monitor.close() and watches nothing; close it after the last step, "
     "or make a new TrainingMonitor",
 }
@@ -190,7 +195,7 @@ class CallOrder:
 
     @ends_alone
     def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if any(map(callable, (*args[1:], *kwargs.values()))):  # a closure makes its passes inside the update
+        if has_closure(args, kwargs):
             self.closed = True  # hooks are given back at the end: one cannot be removed while it runs
             return
         if torch._C._current_graph_task_id() != -1:  # an optimizer inside the backward pass

@@ -229,6 +229,7 @@ class TrainingMonitor:
             self._order = made(make.call_order(self._measurer))
             self._votes = make.votes(self._measurer)
             self._policies = make.policies(policies, self._measurer, self._recorder, self._votes)
+            self._answers = made(make.answers(self._order) if sync or policies else None)
         # Where there are peers, what waits asks them, and they may be gone.
         self._at_exit = None if several else AtExit(self.detach)
 
@@ -272,7 +273,10 @@ class TrainingMonitor:
                 self._policies.withdraw()
             self._measurer.keep_pace()
         proceed: bool = self._step(loss, recompute)
-        return self._agreed(proceed) if self._sync else proceed
+        proceed = self._agreed(proceed) if self._sync else proceed
+        if self._answers is not None:
+            self._answers.given(proceed)
+        return proceed
 
     def _agreed(self, proceed: bool) -> bool:
         """Whether all processes say yes: each takes part, whatever has become of its monitor."""
@@ -303,6 +307,7 @@ class TrainingMonitor:
         computation, proceed = self._measurer.computation(self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
+            self._policies.enabled &= self._answers is None or not self._answers.too_late
             recompute = self._measurer.restarting(recompute) if recompute else None
             computation, proceed = self._policies.before_update(
                 self.step_number, computation, recompute, self._pipeline.exceeded, self._pipeline.last
@@ -508,7 +513,7 @@ class TrainingMonitor:
     def _release(self) -> None:
         """Give back hooks, threads and files, whatever state the monitor is in."""
         self.enabled = False
-        watches = (self._order, self._hangs, self._own_watch, self._last_words, self._at_exit)
+        watches = (self._order, self._answers, self._hangs, self._own_watch, self._last_words, self._at_exit)
         close_all((self._policies, self._measurer, *watches, self._recorder))
 
     def disable(self, error: Exception) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.answers import AnswerWatch
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.estimators import Estimators
@@ -128,6 +129,10 @@ class PartsFor:
         if not self.processes.first:
             order.close()
         return order
+
+    def answers(self, order: CallOrder) -> AnswerWatch:
+        """Says whether the loop leaves out what the monitor refuses."""
+        return AnswerWatch(self.optimizer, order.tell)
 
     def votes(self, measurer: StepMeasurer) -> Votes:
         """Asks all processes what each of them is to do."""

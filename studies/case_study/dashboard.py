@@ -213,7 +213,8 @@ def _held_out(ax: Axes, results: CaseResults, index: int) -> None:
     if len(own) == len(twin) == len(study.judged_steps) > 0:
         judged = np.array(study.judged_steps, dtype=np.float64) - zero
         excess = 100.0 * (own / twin - 1.0)
-        _line(ax, judged, excess, **{**RUN_LOOK, "linewidth": 1.3})
+        # stands from the step that was judged to the next one: a straight line would rise before the fault
+        _line(ax, judged, excess, drawstyle="steps-post", **{**RUN_LOOK, "linewidth": 1.3})
         _mark_non_finite(ax, judged, excess)
     else:
         style.say(ax, "not judged")

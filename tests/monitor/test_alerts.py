@@ -104,7 +104,10 @@ def test_a_machine_that_reports_events_is_told_of_with_its_rate(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("rate", "told"),
     [
-        ({"learning_rate": 0.0}, "update RMS 0, learning rate 0 (found by broken numbers). The learning rate is 0"),
+        (
+            {"learning_rate": 0.0},
+            "RMS of the last update 0, learning rate of the next 0 (found by broken numbers). The learning rate is 0",
+        ),
         ({"learning_rate": 0.1}, "an optimizer without the model's parameters"),
         ({}, "an optimizer without the model's parameters"),
     ],
@@ -114,6 +117,14 @@ def test_weights_that_stand_still_are_not_a_matter_of_the_batch(rate: dict[str, 
     message = message_of(numerics(), still, 1.0, GradientOutliers(), 256)
     assert told in message and "batch of this step" not in message
     assert ("at the end of a schedule" in message) == (rate == {})
+
+
+def test_a_leap_of_the_learning_rate_is_told_apart_from_the_update_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    detector = numerics()
+    monkeypatch.setattr(type(detector), "cause", "update_rms")
+    leap = Observation(7, **{**HEALTHY, "update_rms": 1e-4, "learning_rate": 0.3})
+    message = message_of(detector, leap, 3.0, GradientOutliers(), 256)
+    assert "RMS of the last update 0.0001, learning rate of the next 0.3 (" in message
 
 
 @pytest.mark.parametrize(

@@ -333,6 +333,11 @@ def test_texts_of_the_dashboard_are_clear_of_each_other(runs: list[dict[str, Any
     assert figure.get_figwidth() <= 7.2 and figure.get_figheight() <= 9.7
 
 
+def test_the_held_out_loss_does_not_rise_before_the_step_at_which_it_was_judged(tmp_path: Path) -> None:
+    axes = dashboard.page(by_hand(tmp_path, runs=[FAILED]), [0]).axes[0]
+    assert "steps-post" in [line.get_drawstyle() for line in axes.lines]
+
+
 @pytest.mark.slow
 def test_real_runs_on_a_page(real_logs: list[Path]) -> None:
     results = of_real_runs(real_logs, [1, 12, 9, 11, 3, 0])

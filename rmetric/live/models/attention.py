@@ -192,6 +192,8 @@ def masked_logits(
     first, total
         The first of these queries, and how many there are in all (0: these are all).
     """
+    if mask is not None and not isinstance(mask, Tensor):
+        raise TypeError(f"a mask that is no tensor ({type(mask).__name__}, as of flex_attention) is not known")
     queries, keys = logits.shape[-2:]
     if mask is not None and mask.ndim == 4:
         part = _part_of(mask, first, queries, keys)

@@ -73,9 +73,9 @@ class AttentionLogits:
         if module.training and not self._failed:
             try:
                 self._add(largest_logit(module, query, key, mask, options, self._chunk))
-            except Exception:  # watching must never break a training run
+            except Exception as error:  # noqa: BLE001 - watching must never break a training run
                 self._failed, self._largest = True, None
-                LOGGER.warning("the attention logits are no longer watched", exc_info=True)
+                LOGGER.warning("the attention logits are no longer watched: %s: %s", type(error).__name__, error)
         return inner(module, query, key, value, mask, **options)
 
     def _add(self, largest: Tensor) -> None:

@@ -104,19 +104,28 @@ class StepContext:
         self.suspicion = run.suspicion
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
-        self.alarm: Alarm | None = run.suspicion.judge(computation.numbers)
-        """Alarm of the latest computation in this process; ``None``: it is not suspicious."""
+        self._alarm: Alarm | None = run.suspicion.judge(computation.numbers)
         self.suspicious, self.certain = self._state_of_alarm()
         """True if the latest computation is suspicious in any process; and if it has, in any process, numbers that no
         healthy step has."""
         self._ever_certain = self.certain
         self.can_recompute = recompute is not None
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
-        self.reasons: tuple[str, ...] = self.alarm.reasons if self.alarm else ()
+        self.reasons: tuple[str, ...] = self._alarm.reasons if self._alarm else ()
         """Reasons why the first computation was suspicious."""
         self._first_snapshot: GradientSnapshot | None = None
         self._scaler_marks: Any = None
         self._began_s = time.perf_counter()
+
+    @property
+    def alarm(self) -> Alarm | None:
+        """Alarm of the latest computation in this process; ``None``: not suspicious, or left to the gradient scaler."""
+        return None if self._alarm is None or self._alarm.left_to_scaler else self._alarm
+
+    @property
+    def worth_recomputing(self) -> bool:
+        """True if the latest computation is suspicious in this process, even if its update is left to the scaler."""
+        return self._alarm is not None
 
     @property
     def loss(self) -> float:
@@ -141,7 +150,7 @@ class StepContext:
         Returns whether that was possible, in all processes alike. It is not where both the step, before its first
         forward pass, and somebody between two steps draw random numbers; all is then as the first computation left it.
         """
-        alarm, suspicious, certain = self.alarm, self.suspicious, self.certain
+        alarm, suspicious, certain = self._alarm, self.suspicious, self.certain
         if self._first_snapshot is None:
             self.keep()
         if self._compute():
@@ -150,7 +159,7 @@ class StepContext:
         if self._compute():
             return True
         self.restore()
-        self.alarm, self.suspicious, self.certain = alarm, suspicious, certain
+        self._alarm, self.suspicious, self.certain = alarm, suspicious, certain
         return False
 
     def replace(self) -> bool:
@@ -173,7 +182,7 @@ class StepContext:
         with torch.enable_grad():
             loss = self._recompute()
         self.computation = self._run.measure(loss)
-        self.alarm = self.suspicion.judge(self.computation.numbers)
+        self._alarm = self.suspicion.judge(self.computation.numbers)
         votes = [*self._state_of_alarm(), self._run.start.missed]
         self.suspicious, self.certain, missed = self._run.votes.any(votes)
         self._ever_certain |= self.certain
@@ -194,7 +203,7 @@ class StepContext:
         return list(wanted)
 
     def _state_of_alarm(self) -> tuple[bool, bool]:
-        return self.alarm is not None, self.alarm is not None and self.alarm.certain
+        return self._alarm is not None, self._alarm is not None and self._alarm.certain
 
     def keep(self) -> GradientSnapshot:
         """Copy the gradients as they are now."""

@@ -107,7 +107,7 @@ class RecomputeStep(Policy):
         for budget in self._budgets.values():
             budget.tick()
         self._steps += 1
-        return not self._off and (self._to_rehearse or context.alarm is not None)
+        return not self._off and (self._to_rehearse or context.worth_recomputing)
 
     @property
     def _to_rehearse(self) -> bool:

@@ -20,7 +20,29 @@ from rmetric.monitor.tensors import bits, differing, stored
 
 LOGGER = logging.getLogger("rmetric")
 MAX_NAMED, REPEATED = 16, 2
-"""Most corrupted elements that the log names; times that an element is put back before its changes are meant."""
+"""Most corrupted elements that the log names; times that a tensor is put back before its changes are meant, and that it
+is changed on purpose in a row before it is left alone."""
+
+
+@dataclass(frozen=True)
+class _Change:
+    """The first of the numbers of a tensor that have changed, of a complex one both parts counted."""
+
+    name: str
+    dtype: torch.dtype
+    """Of each number."""
+    places: Tensor
+    sound: Tensor
+    """As integers."""
+    corrupted: Tensor
+
+    def elements(self) -> list[dict[str, Any]]:
+        """Their old and new values."""
+        values = (self.places, self.sound.view(self.dtype), self.corrupted.view(self.dtype))
+        return [
+            {"tensor": self.name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}
+            for place, sound, corrupted in zip(*(each.tolist() for each in values), strict=True)
+        ]
 
 
 @dataclass(kw_only=True)
@@ -35,8 +57,10 @@ class RestoreState(Policy):
     update is skipped). List it before :class:`RecomputeStep`, whose second computation would agree with the first.
 
     More than ``most_elements`` changed numbers are not taken for corruption: somebody has loaded a checkpoint, averaged
-    or pruned the weights. Nor are those that have been put back twice, for more than a bit that is stuck: a loop that
-    clamps a temperature now and then does that. Then they are the new state, and nothing is restored.
+    or pruned the weights. Nor is what changes in a tensor that has been put back twice: a loop that clamps its weights
+    does that. Then it is the new state; but for single bits, which no line of a program flips and memory that is stuck
+    does, those are put back every time. A tensor that is changed on purpose in two comparisons in a row, as the
+    exponential average of a teacher is, is no longer watched.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
     devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic
@@ -58,8 +82,12 @@ class RestoreState(Policy):
     """The tensors themselves, as integers."""
     _copies: list[Tensor] = field(init=False, repr=False, default_factory=list)
     _found: list[int] = field(init=False, repr=False, default_factory=list)
-    _put_back: Counter[tuple[str, int]] = field(init=False, repr=False, default_factory=Counter)
-    """Times that each element was, for more than a bit."""
+    _put_back: Counter[str] = field(init=False, repr=False, default_factory=Counter)
+    """Times that each tensor was, for more than a bit of its elements."""
+    _meant: Counter[str] = field(init=False, repr=False, default_factory=Counter)
+    """Comparisons in a row, up to the last one, in which each tensor was changed on purpose."""
+    _left_alone: set[str] = field(init=False, repr=False, default_factory=set)
+    """Tensors that are no longer watched."""
     _updates: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
@@ -69,7 +97,7 @@ class RestoreState(Policy):
         self._remember()
 
     def _live(self) -> dict[str, Tensor]:
-        """Everything that is watched, by name."""
+        """Everything that can be watched, by name."""
         assert self._optimizer is not None
         updated = owned_by(self._optimizer)
         # What is frozen nobody updates; what requires a gradient and is none of these belongs to another optimizer.
@@ -80,7 +108,7 @@ class RestoreState(Policy):
             for key, value in state[parameter].items() if parameter in state else ():
                 if isinstance(value, Tensor):
                     found[f"{name}.{key}"] = value
-        return found
+        return {name: tensor for name, tensor in found.items() if name not in self._left_alone}
 
     @torch.no_grad()
     def _remember(self) -> None:
@@ -102,44 +130,63 @@ class RestoreState(Policy):
         self._found = []
         if self._due and self._done < self.max_interventions:
             self._found = differing(self._watched, self._copies)
+            if not self._found:
+                self._meant.clear()
         return bool(self._found)
 
     @torch.no_grad()
     def before_update(self, context: StepContext) -> Decision:
-        places = [place for index in self._found for place in self._elements(index)]
-        elements = [(place["tensor"], place["index"]) for place in places]
-        known = bool(elements) and all(self._put_back[element] >= REPEATED for element in elements)
-        deliberate = len(places) > self.most_elements or known
-        if context.any(deliberate):
-            if deliberate:
-                LOGGER.info("step %d: the weights were changed from outside; that is their new state", context.step)
-            self._remember()
-            return Decision.PASS
-        self._done += 1
-        # a bit of the memory that is stuck comes again, too; no line of a program flips one bit
-        flipped = {self._names[index] for index in self._found if self._flips_one_bit(index)}
-        self._put_back.update(element for element in elements if element[0] not in flipped)
-        for index in self._found:
+        changes = {index: self._change(index) for index in self._found}
+        many = context.any(sum(len(change.places) for change in changes.values()) > self.most_elements)
+        meant = [index for index in changes if many or self._is_projected(index)]
+        corrupted = {index: change for index, change in changes.items() if index not in meant}
+        for index in corrupted:
+            self._put_back[self._names[index]] += not self._flips_one_bit(index)
             self._watched[index].copy_(self._copies[index])
-        found = tuple(self._names[index] for index in self._found)
+        self._take_over([self._names[index] for index in meant], context.step)
+        if not context.any(bool(corrupted)):
+            return Decision.PASS
+        return self._compute_without(corrupted, context)
+
+    def _compute_without(self, corrupted: Mapping[int, _Change], context: StepContext) -> Decision:
+        """Compute the step again with what was restored."""
+        self._done += 1
+        found = tuple(change.name for change in corrupted.values())
         reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
         lost = reached and not (context.can_recompute and context.replace())
-        context.report(self, "restored", differing=found, details={"elements": places[:MAX_NAMED]})
+        elements = [element for change in corrupted.values() for element in change.elements()]
+        context.report(self, "restored", differing=found, details={"elements": elements[:MAX_NAMED]})
         if lost:
             return Decision.SKIP
         return Decision.PASS if context.suspicious else Decision.ACCEPT
 
-    def _elements(self, index: int) -> list[dict[str, Any]]:
-        """Describe the elements of a tensor that changed, with their old and new values."""
-        name = self._names[index]
-        dtype = self._live()[name].dtype
+    def _is_projected(self, index: int) -> bool:
+        """Whether a loop changes this tensor now and then, and has done so again."""
+        return self._put_back[self._names[index]] >= REPEATED and not self._flips_one_bit(index)
+
+    def _take_over(self, meant: list[str], step: int) -> None:
+        """Take what is in memory for sound; leave alone from now on what is changed on purpose every time."""
+        self._meant = Counter({name: self._meant[name] + 1 for name in meant})  # which ends all other rows
+        if not meant:
+            return
+        always = [name for name in meant if self._meant[name] >= REPEATED]
+        if always:
+            LOGGER.log(
+                logging.INFO if self._left_alone else logging.WARNING,
+                "step %d: RestoreState no longer watches %d tensor(s) that the loop changes between updates, such as "
+                "%s; it goes on watching the others",
+                step, len(always), always[0],
+            )  # fmt: skip
+            self._left_alone.update(always)
+        else:
+            LOGGER.info("step %d: weights were changed from outside; that is their new state", step)
+        self._remember()
+
+    def _change(self, index: int) -> _Change:
         now, before = self._watched[index].reshape(-1), self._copies[index].reshape(-1)
         where = torch.nonzero(now != before).flatten()[: self.most_elements + 1]
-        found = zip(where.tolist(), before[where].view(dtype).tolist(), now[where].view(dtype).tolist(), strict=True)
-        return [
-            {"tensor": name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}
-            for place, sound, corrupted in found
-        ]
+        name = self._names[index]
+        return _Change(name, self._live()[name].dtype.to_real(), where, before[where], now[where])
 
     def _flips_one_bit(self, index: int) -> bool:
         """Whether each element of a tensor that changed differs in one bit."""
@@ -152,11 +199,17 @@ class RestoreState(Policy):
             self._remember()
 
     def state_dict(self) -> dict[str, Any]:
-        return {"done": self._done, "updates": self._updates}
+        return {
+            "done": self._done,
+            "updates": self._updates,
+            "put_back": dict(self._put_back),
+            "left_alone": sorted(self._left_alone),
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The copies are made anew: weights are loaded before the monitor's state."""
         self._done, self._updates = state["done"], state["updates"]
+        self._put_back, self._left_alone = Counter(state["put_back"]), {*state["left_alone"]}
         self._remember()
 
     def close(self) -> None:

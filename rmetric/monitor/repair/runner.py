@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from rmetric.errors import UserError, on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import close_all, closed_on_error
+from rmetric.monitor.estimators import SCALER_PATIENCE
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair.context import PeerGaveUpError, Recompute, RunContext, StepContext
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
@@ -90,7 +91,7 @@ class PolicyRunner:
     ) -> None:
         self._policies = checked_policies(policies)
         self._last_word = RefuseUpdate()
-        suspicion = Suspicion(vocabulary=vocabulary)
+        suspicion = Suspicion(vocabulary=vocabulary, patience=0 if scaler is None else SCALER_PATIENCE)
         suspicion.watch(parameters.names)
         self._note, self._optimizer = note, optimizer
         with closed_on_error() as made:

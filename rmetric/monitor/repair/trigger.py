@@ -25,6 +25,8 @@ class Alarm:
     """Parameters whose gradients stand out."""
     certain: bool = False
     """True if no healthy step has such numbers."""
+    left_to_scaler: bool = False
+    """True if the gradient scaler leaves the update out as part of its work: worth another computation, and no more."""
 
 
 @dataclass(kw_only=True)
@@ -32,7 +34,8 @@ class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
     Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0 with a loss that is not; a loss
-    of exactly ln(vocabulary) from a model that had learned more.
+    of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler (``patience``) a few steps in a
+    row whose loss alone is finite are not certain: it finds its scale that way.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
@@ -72,6 +75,10 @@ class Suspicion:
     """Accepted steps before anything is called unusual."""
     vocabulary: int | None = None
     """Number of tokens that the model tells apart; ``None``: not known."""
+    patience: int = 0
+    """Steps in a row whose gradients may not be finite while the loss is."""
+    _broken_row: int = field(init=False, repr=False, default=0)
+    """Steps in a row that had such gradients, up to now."""
     _names: tuple[str, ...] = field(init=False, repr=False, default=())
     _mean: NDArray[np.float64] = field(init=False, repr=False)
     _deviation: NDArray[np.float64] = field(init=False, repr=False)
@@ -110,7 +117,7 @@ class Suspicion:
         reasons = []
         if not math.isfinite(loss):
             reasons.append("the loss is not finite")
-        if not math.isfinite(norms.sum() + numbers.parts.sum()):
+        if _broken(numbers):
             reasons.append("a gradient is not finite")
         if len(norms) and not norms.any():
             reasons.append("the gradient is exactly zero")
@@ -118,7 +125,9 @@ class Suspicion:
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
             return self._unusual(numbers)
-        return Alarm(tuple(reasons), tuple(numbers.named(~np.isfinite(norms))), certain=True)
+        overflow = _broken(numbers) and math.isfinite(loss) and self._broken_row < self.patience
+        tensors = tuple(numbers.named(~np.isfinite(norms)))
+        return Alarm(tuple(reasons), tensors, certain=not overflow, left_to_scaler=overflow)
 
     def _uniform(self, loss: float) -> bool:
         if self.vocabulary is None:
@@ -164,7 +173,8 @@ class Suspicion:
         return math.exp(self._mean[-3]) if self._seen[-3] >= self.warm_up else math.nan
 
     def accept(self, numbers: StepNumbers) -> None:
-        """Take a computation into the means: the update was made from it."""
+        """Take a computation into the means: the update was made from it, or left to the gradient scaler."""
+        self._broken_row = self._broken_row + 1 if _broken(numbers) else 0
         loss = numbers.scalars["training_loss"]
         if math.isfinite(loss):
             self._lowest_loss = min(self._lowest_loss, loss)
@@ -199,3 +209,7 @@ class Suspicion:
         self._limit = np.maximum(self._factor * self._deviation, self.least)
         if self._seen.min() < self.warm_up:
             self._limit[self._seen < self.warm_up] = np.inf
+
+
+def _broken(numbers: StepNumbers) -> bool:
+    return not math.isfinite(numbers.norms.sum() + numbers.parts.sum())

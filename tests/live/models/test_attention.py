@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import create_block_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
@@ -208,3 +209,6 @@ def test_some_of_the_queries_are_masked_as_all_are(mask: Tensor | None) -> None:
 def test_a_mask_of_another_form_is_refused() -> None:
     with pytest.raises(TypeError, match="3 dimensions"):
         masked_logits(torch.zeros(1, 1, 2, 2), Causal(), torch.ones(1, 2, 2), {})
+    blocks: Any = create_block_mask(lambda _row, _head, query, key: query >= key, None, None, 4, 4, device="cpu")
+    with pytest.raises(TypeError, match="BlockMask, as of flex_attention"):
+        masked_logits(torch.zeros(1, 1, 4, 4), Causal(), blocks, {})

@@ -188,7 +188,9 @@ def test_what_cannot_be_watched_does_not_break_the_run(
     with caplog.at_level(logging.WARNING, logger="rmetric"):
         assert torch.equal(model(tokens()).logits, before)
         assert torch.equal(model(tokens()).logits, before)
-    assert [record.message for record in caplog.records] == ["the attention logits are no longer watched"]
+    assert [record.message for record in caplog.records] == [
+        "the attention logits are no longer watched: TypeError: mine"
+    ]
     assert logits.collect() is None
     logits.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,64 @@ def test_a_number_that_a_loop_clamps_is_meant(every: int, put_back: list[int]) -
                     scale[0].fill_(0.1)
         assert [repair.step for repair in monitor.repairs] == put_back
     assert scale[0].item() == pytest.approx(0.1)
+
+
+def test_weights_that_a_loop_clamps_here_and_there_are_meant_and_a_stuck_bit_is_not() -> None:
+    toy = Toy()
+    weight = toy.model[0].weight
+    with toy.watch(policy=RestoreState()) as monitor:
+        for step in range(1, 16):
+            toy.train(1, monitor)
+            with torch.no_grad():
+                if step % 2:
+                    weight.view(-1)[step] = 0.1
+                elif step > 10:
+                    weight.view(torch.int32).view(-1)[1] ^= 1 << 30
+        assert [repair.step for repair in monitor.repairs] == [2, 4, 13, 15]
+    assert weight.view(-1)[15].item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_what_changes_on_purpose_every_time_leaves_the_others_guarded(
+    resumed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy = Toy()
+    teacher = copy.deepcopy(toy.model).requires_grad_(False)
+    toy.model.teacher, toy.watched = teacher, nn.Sequential(*toy.model)
+
+    def train(steps: int) -> None:
+        for _ in range(steps):
+            toy.train(1, monitor)
+            for old, new in zip(teacher.parameters(), toy.watched.parameters(), strict=True):
+                old.lerp_(new.detach(), 0.1)
+
+    monitor = toy.watch(policy=RestoreState())
+    train(5)
+    if resumed:
+        state = monitor.state_dict()
+        monitor.close()
+        monitor = toy.watch(policy=RestoreState())
+        monitor.load_state_dict(state)
+    with torch.no_grad():
+        toy.model[0].weight[0, 0] += 1.0
+    train(1)
+    monitor.close()
+    assert [repair.differing for repair in monitor.repairs] == [("0.weight",)]
+    [told] = caplog.messages
+    assert told.startswith("step 3: RestoreState no longer watches 5 tensor(s)")
+
+
+def test_a_complex_number_is_put_back() -> None:
+    toy = Toy()
+    weight = nn.Parameter(torch.tensor([1.0 + 2.0j, 3.0 + 4.0j]), requires_grad=False)
+    toy.model.register_parameter("complex", weight)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        weight[1] = 3.0 + 5.0j
+        toy.train(1, monitor)
+        [repair] = monitor.repairs
+    assert weight[1].item() == 3.0 + 4.0j
+    assert repair.details["elements"] == [{"tensor": "complex", "index": 3, "sound": 4.0, "corrupted": 5.0}]
 
 
 def test_what_another_optimizer_updates_is_not_watched() -> None:

@@ -115,6 +115,30 @@ def test_an_update_that_a_scaler_will_leave_out_itself_is_the_scalers() -> None:
     assert scaler.get_scale() == 2.0**20 / 2**4
 
 
+def test_policies_leave_a_scaler_to_find_its_scale() -> None:
+    model, optimizer = small_training()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**20)
+    policy = [RecomputeStep(rehearsal=False), LowerLearningRate(), SkipUpdate()]
+    with TrainingMonitor(model, optimizer, hardware=False, scaler=scaler, policy=policy) as monitor:
+        for step in range(1, 12):
+
+            def compute(step: int = step) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = small_loss(model, step)
+                scaler.scale(loss).backward()
+                if step > 2:
+                    model[0].weight.grad[0, 0] = math.inf
+                scaler.unscale_(optimizer)
+                return loss.detach()
+
+            if monitor.step(compute(), recompute=compute):
+                scaler.step(optimizer)
+            scaler.update()
+    others = [repair.step for repair in monitor.repairs if repair.policy != "RecomputeStep"]
+    assert others == [11, 11]
+    assert {repair.verdict for repair in monitor.repairs if repair.policy == "RecomputeStep"} == {"agrees"}
+
+
 def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(Policy):
         def close(self) -> None:

@@ -57,6 +57,18 @@ def test_numbers_that_no_healthy_step_has_are_certain(item: StepNumbers, reason:
     assert alarm.reasons == (reason,)
 
 
+def test_what_a_gradient_scaler_leaves_out_is_no_sign_until_its_patience_is_over() -> None:
+    suspicion = Suspicion(vocabulary=50, patience=2)
+    overflow, broken_loss = (step_numbers(loss, (1.0, math.inf, 3.0)) for loss in (3.0, math.nan))
+    found = []
+    for item in [overflow, *healthy(1), overflow, overflow, overflow, *healthy(1), broken_loss]:
+        alarm = suspicion.judge(item)
+        found.append((alarm.certain, alarm.left_to_scaler) if alarm else ())
+        suspicion.accept(item)
+    scalers, certain = (False, True), (True, False)
+    assert found == [scalers, (), scalers, scalers, certain, (), certain]
+
+
 def test_a_new_model_may_have_a_loss_of_ln_vocabulary() -> None:
     suspicion = Suspicion(vocabulary=50)
     suspicion.watch(NAMES)
