@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -335,7 +335,7 @@ def lasts(event: Event, history: Observations) -> bool:
     Whether it has exploded, and what the log says of settings in it, is known by now. Of losses that are above 0
     throughout, the state WORSE_LEVEL tells it.
     """
-    if event.kept:
+    if event.kept or event.exploded:
         return True
     if event.kind == "NOT_FINITE" and event.measurement == "validation_loss":
         known = history["validation_loss"]
@@ -344,7 +344,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return event.exploded or (below_zero and _is_up(event, _end(losses)))
+    return below_zero and _is_up(event, _end(losses))
 
 
 def _is_up(event: Event, now: float) -> bool:
@@ -352,15 +352,18 @@ def _is_up(event: Event, now: float) -> bool:
     return now >= 0.5 * (event.before + event.value) > event.before
 
 
-def exploded(event: Event, history: Observations) -> bool:
-    """Whether the loss has come to stand orders of magnitude above all that it was before a rise.
+def exploded(events: Sequence[Event], history: Observations) -> Event | None:
+    """The event with which the loss came to stand orders of magnitude above all that it was before, whatever rose first.
 
-    An alert comes with the third high loss at the earliest.
+    Of those before which it was so low, that is the last. An alert comes with the third high loss at the earliest.
     """
-    if event.kind != "LOSS_RISE":
-        return False
-    before = _finite(history["training_loss"][history.step < event.step])[: 1 - LOST_RECORDS]
-    return len(before) > 0 and _end(_finite(history["training_loss"])) > EXPLODED * float(np.abs(before).max())
+    losses = history["training_loss"]
+
+    def has_exploded(event: Event) -> bool:
+        before = _finite(losses[history.step < event.step])[: 1 - LOST_RECORDS]
+        return len(before) > 0 and _end(_finite(losses)) > EXPLODED * float(np.abs(before).max())
+
+    return next((event for event in reversed(events) if event.kind not in OF_MACHINE and has_exploded(event)), None)
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -167,10 +167,11 @@ class Examination:
             What is to be said about the log.
         """
         history, records, seeker = self._history.observations, self._seeker.records, self._with_last_evaluation()
+        explosion = exploded(seeker.events, history)
         for event in seeker.events:
             self._say_what_changed(event, history)
             event.over = seeker.is_over(event)
-            event.exploded = exploded(event, history)
+            event.exploded = event is explosion
             event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
         found = findings_of(seeker.events, states_of(history), records, self._record_of(seeker.events))
         return Diagnosis(
