@@ -56,8 +56,9 @@ BACK = 3
 """Quiet records at least, after which an event may be over before the next alert would be another one."""
 LATEST = 5
 """Losses whose median is where a run stands."""
-EXPLODED = 1000.0
-"""Multiple of the largest loss before an event, above which what it was about is no matter of harder data."""
+EXPLODED, MANIFOLD = 1000.0, 10.0
+"""Multiples of the largest loss before an event: above the one what it was about is no matter of harder data; above the
+other a loss that stays there is told, however good the model is."""
 
 
 class Change(NamedTuple):
@@ -121,8 +122,13 @@ class Event:
     """Whether it has passed, as far as its own measurement tells."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
-    exploded: bool = False
-    """Whether the loss has come to stand orders of magnitude above all that it was before."""
+    times: float = 0.0
+    """How many times as high as it ever was before the event the loss is at the end, if it is that since this event."""
+
+    @property
+    def exploded(self) -> bool:
+        """Whether the loss has come to stand orders of magnitude above all that it was before."""
+        return self.times > EXPLODED
 
     @property
     def worker(self) -> int | None:
@@ -352,18 +358,18 @@ def _is_up(event: Event, now: float) -> bool:
     return now >= 0.5 * (event.before + event.value) > event.before
 
 
-def exploded(events: Sequence[Event], history: Observations) -> Event | None:
-    """The event with which the loss came to stand orders of magnitude above all that it was before, whatever rose first.
+def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Event | None, float]:
+    """The event with which the loss came to stand manifold above all that it was before, whatever rose first; how many.
 
     Of those before which it was so low, that is the last. An alert comes with the third high loss at the earliest.
     """
     losses = history["training_loss"]
-
-    def has_exploded(event: Event) -> bool:
+    for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
         before = _finite(losses[history.step < event.step])[: 1 - LOST_RECORDS]
-        return len(before) > 0 and _end(_finite(losses)) > EXPLODED * float(np.abs(before).max())
-
-    return next((event for event in reversed(events) if event.kind not in OF_MACHINE and has_exploded(event)), None)
+        highest = float(np.abs(before).max(initial=0.0))
+        if _end(_finite(losses)) > MANIFOLD * highest > 0.0:
+            return event, _end(_finite(losses)) / highest
+    return None, 0.0
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -182,7 +182,9 @@ def _what(event: Event) -> str:
     is_setting = event.kind == "SETTING_CHANGED"
     changed = _changed(event)
     told = _stood_out(event) + (f"{':' if is_setting else '; meanwhile'} {changed}" if changed else "")
-    told += "; the loss has exploded, to over a thousand times all that it was before" if event.exploded else ""
+    if event.times:
+        has = "has exploded, and" if event.exploded else "stays high: it"
+        told += f"; the loss {has} ends {event.times:.3g} times as high as it ever was before"
     if not event.kept:
         return told + (", and it is so at the end" if event.lasts_to is not None else "")
     were = "it was" if len(event.changes) == 1 else " and ".join(event.kept) + (" were" if event.kept[1:] else " was")

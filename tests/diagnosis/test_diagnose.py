@@ -726,6 +726,15 @@ def test_a_loss_that_explodes_is_an_error_whatever_rose_first(held_out: bool) ->
     assert "gradient norm" in finding.sentence
 
 
+def test_a_loss_that_stays_manifold_is_told_though_the_model_is_as_good() -> None:
+    loss, norm = losses(600), norms(600)
+    loss[300:], norm[300:] = 200.0 * loss[300:], 200.0 * norm[300:]  # summed up, and no mean any more
+    held_out = np.where(np.arange(600) % 20 == 0, 3.0 - np.arange(600) / 600.0, np.nan)
+    columns = {"training_loss": loss, "grad_norm": norm, "validation_loss": held_out}
+    (finding,) = diagnose(Observations(np.arange(600), columns)).findings
+    assert finding.severity == "note" and "the loss stays high: it ends 84 times as high" in finding.sentence
+
+
 def test_a_loss_that_has_risen_before_the_first_alert_is_compared_with_the_lowest() -> None:
     (finding,) = diagnose(run_of([0.99, 8e5, 1e8, 2e6, 4e5, 9e4, 2e4, 3e4, 3e4])).findings
     assert finding.sentence.startswith("loss 2e+04 at step 6, up to 3e+04; 0.99 before (lowest of 6 records)")
