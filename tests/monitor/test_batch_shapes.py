@@ -99,7 +99,7 @@ def test_longer_sequences_now_and_then_are_told_of_once_and_those_that_stay_are_
 @pytest.mark.parametrize(("length", "told"), [(79, False), (80, True), (64, False), (52, False), (51, True)])
 def test_a_quarter_more_or_less_is_another_shape(length: int, told: bool) -> None:
     shapes = BatchShapes()
-    assert any([shapes.update(((1, size),)) for size in [64] * STEADY + [length] * 2]) == told
+    assert any(shapes.update(((1, size),)) for size in [64] * STEADY + [length] * 2) == told
 
 
 def test_shapes_that_come_in_turn_are_told_of_once_each_and_nothing_grows() -> None:
