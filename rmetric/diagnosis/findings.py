@@ -21,13 +21,14 @@ from rmetric.states import State
 CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "GRADIENT_REPEATS", "SETTING_CHANGED"})
 EXPLAINS: dict[str, frozenset[str]] = {
     "DEAD": CHANGES | {*GRAVE},
+    "UNBOUNDED": CHANGES,
     "WORSE_LEVEL": CHANGES | {*GRAVE},
     "GRADIENT_GROWS": frozenset({"GRADIENT_RISE"}),
     "WORSE_VALIDATION": CHANGES,
     "NEVER_LEARNS": CHANGES,
 }
 """State → events that are part of it."""
-BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
+BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "UNBOUNDED", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
 UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
