@@ -107,6 +107,10 @@ ADVICE: Mapping[str, Advice] = {
         ("weights that are no longer finite", "a corrupted weight", "units that have all died"),
         "Stop the run: nothing is learned any more. Go back to the last checkpoint before it began, if there is one.",
     ),
+    "UNBOUNDED": Advice(
+        ("a term of the loss with the wrong sign, or a weight below 0", "an objective without a lower bound"),
+        "Look at the sign and the bounds of each term of the loss; go back to a checkpoint from before it began.",
+    ),
     "OVERFITS": Advice(
         ("too many passes over too little data", "too little regularisation", "training data that is unlike the "
          "validation data", "a metric that should rise, reported as a loss"),

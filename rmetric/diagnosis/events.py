@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -56,8 +56,9 @@ BACK = 3
 """Quiet records at least, after which an event may be over before the next alert would be another one."""
 LATEST = 5
 """Losses whose median is where a run stands."""
-EXPLODED = 1000.0
-"""Multiple of the largest loss before an event, above which what it was about is no matter of harder data."""
+EXPLODED, MANIFOLD = 1000.0, 10.0
+"""Multiples of the largest loss before an event: above the one what it was about is no matter of harder data; above the
+other a loss that stays there is told, however good the model is."""
 
 
 class Change(NamedTuple):
@@ -121,8 +122,13 @@ class Event:
     """Whether it has passed, as far as its own measurement tells."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
-    exploded: bool = False
-    """Whether the loss has come to stand orders of magnitude above all that it was before."""
+    times: float = 0.0
+    """How many times as high as it ever was before the event the loss is at the end, if it is that since this event."""
+
+    @property
+    def exploded(self) -> bool:
+        """Whether the loss has come to stand orders of magnitude above all that it was before."""
+        return self.times > EXPLODED
 
     @property
     def worker(self) -> int | None:
@@ -335,7 +341,7 @@ def lasts(event: Event, history: Observations) -> bool:
     Whether it has exploded, and what the log says of settings in it, is known by now. Of losses that are above 0
     throughout, the state WORSE_LEVEL tells it.
     """
-    if event.kept:
+    if event.kept or event.exploded:
         return True
     if event.kind == "NOT_FINITE" and event.measurement == "validation_loss":
         known = history["validation_loss"]
@@ -344,7 +350,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return event.exploded or (below_zero and _is_up(event, _end(losses)))
+    return below_zero and _is_up(event, _end(losses))
 
 
 def _is_up(event: Event, now: float) -> bool:
@@ -352,15 +358,18 @@ def _is_up(event: Event, now: float) -> bool:
     return now >= 0.5 * (event.before + event.value) > event.before
 
 
-def exploded(event: Event, history: Observations) -> bool:
-    """Whether the loss has come to stand orders of magnitude above all that it was before a rise.
+def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Event | None, float]:
+    """The event with which the loss came to stand manifold above all that it was before, whatever rose first; how many.
 
-    An alert comes with the third high loss at the earliest.
+    Of those before which it was so low, that is the last. An alert comes with the third high loss at the earliest.
     """
-    if event.kind != "LOSS_RISE":
-        return False
-    before = _finite(history["training_loss"][history.step < event.step])[: 1 - LOST_RECORDS]
-    return len(before) > 0 and _end(_finite(history["training_loss"])) > EXPLODED * float(np.abs(before).max())
+    losses = history["training_loss"]
+    for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
+        before = _finite(losses[history.step < event.step])[: 1 - LOST_RECORDS]
+        highest = float(np.abs(before).max(initial=0.0))
+        if _end(_finite(losses)) > MANIFOLD * highest > 0.0:
+            return event, _end(_finite(losses)) / highest
+    return None, 0.0
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,13 +21,14 @@ from rmetric.states import State
 CHANGES = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "GRADIENT_REPEATS", "SETTING_CHANGED"})
 EXPLAINS: dict[str, frozenset[str]] = {
     "DEAD": CHANGES | {*GRAVE},
+    "UNBOUNDED": CHANGES,
     "WORSE_LEVEL": CHANGES | {*GRAVE},
     "GRADIENT_GROWS": frozenset({"GRADIENT_RISE"}),
     "WORSE_VALIDATION": CHANGES,
     "NEVER_LEARNS": CHANGES,
 }
 """State → events that are part of it."""
-BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
+BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "UNBOUNDED", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
 UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
@@ -182,6 +183,9 @@ def _what(event: Event) -> str:
     is_setting = event.kind == "SETTING_CHANGED"
     changed = _changed(event)
     told = _stood_out(event) + (f"{':' if is_setting else '; meanwhile'} {changed}" if changed else "")
+    if event.times:
+        has = "has exploded, and" if event.exploded else "stays high: it"
+        told += f"; the loss {has} ends {event.times:.3g} times as high as it ever was before"
     if not event.kept:
         return told + (", and it is so at the end" if event.lasts_to is not None else "")
     were = "it was" if len(event.changes) == 1 else " and ".join(event.kept) + (" were" if event.kept[1:] else " was")

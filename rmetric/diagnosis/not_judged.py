@@ -16,6 +16,7 @@ from rmetric.states.held_out import LEAST_EVALUATIONS
 from rmetric.states.never_learns import LEAST_FALL
 from rmetric.states.never_learns import LEAST_RECORDS as LEARNING_RECORDS
 from rmetric.states.series import finite, since_planned
+from rmetric.states.unbounded import LEAST_RECORDS as UNBOUNDED_RECORDS
 from rmetric.states.worse_level import LEAST_RECORDS as LEVEL_RECORDS
 from rmetric.states.worse_validation import LEAST_EVALUATIONS as STEP_EVALUATIONS
 
@@ -54,6 +55,7 @@ NEEDS = {
     "NEVER_LEARNS": f"{LEARNING_RECORDS} records of a training loss that is above 0 throughout, no mere noise, not "
     f"from late in a run, of which a fall by {100 * LEAST_FALL:.0f} % would show",
     "DEAD": f"{DEAD_RECORDS} records of a training loss or a gradient norm",
+    "UNBOUNDED": f"{UNBOUNDED_RECORDS} records of a training loss",
     "OVERFITS": f"{LEAST_EVALUATIONS} validation losses beside the training loss",
     "GRADIENT_GROWS": f"{GRADIENT_RECORDS} records of a gradient norm",
     "WORSE_LEVEL": f"{LEVEL_RECORDS} records of a training loss that is never below 0, nor 0 at first",
@@ -62,7 +64,7 @@ NEEDS = {
 """State → what it takes to tell."""
 OF_POSITIVE_LOSSES = ("NEVER_LEARNS", "WORSE_LEVEL")
 """States of which nothing may be known where a training loss is 0 or below."""
-ANEW = frozenset({"OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
+ANEW = frozenset({"UNBOUNDED", "OVERFITS", "WORSE_LEVEL", "WORSE_VALIDATION"})
 """States that are looked for anew where a change was announced."""
 
 

@@ -71,7 +71,7 @@ class BatchShapes:
 
 def _are_near(before: Shape, now: Shape) -> bool:
     fewer, more = sorted((_entries(before), _entries(now)))
-    return [*map(len, before)] == [*map(len, now)] and more <= NEAR * fewer
+    return [*map(len, before)] == [*map(len, now)] and more < NEAR * fewer
 
 
 def _entries(shape: Shape) -> int:

@@ -17,12 +17,14 @@ from rmetric.states.gradient_grows import gradient_grows
 from rmetric.states.history import History
 from rmetric.states.never_learns import never_learns
 from rmetric.states.overfits import overfits
+from rmetric.states.unbounded import unbounded
 from rmetric.states.worse_level import worse_level
 from rmetric.states.worse_validation import worse_validation
 
 RECOGNISERS: dict[str, Recogniser] = {
     "NEVER_LEARNS": never_learns,
     "DEAD": dead,
+    "UNBOUNDED": unbounded,
     "OVERFITS": overfits,
     "GRADIENT_GROWS": gradient_grows,
     "WORSE_LEVEL": worse_level,
@@ -31,6 +33,7 @@ RECOGNISERS: dict[str, Recogniser] = {
 """State → what recognises it."""
 FOLLOWS: dict[str, frozenset[str]] = {
     "DEAD": frozenset({"WORSE_LEVEL", "GRADIENT_GROWS", "WORSE_VALIDATION"}),
+    "UNBOUNDED": frozenset({"OVERFITS", "GRADIENT_GROWS", "WORSE_VALIDATION"}),
     "NEVER_LEARNS": frozenset({"WORSE_LEVEL", "WORSE_VALIDATION"}),
     "OVERFITS": frozenset({"WORSE_VALIDATION"}),
     "WORSE_LEVEL": frozenset({"WORSE_VALIDATION"}),

@@ -38,7 +38,7 @@ def dead(observations: Observations) -> Evidence | None:
     since_zero = held(loss) == 0.0  # an evaluation may be a row of its own
     broke = _fell_at_once(loss) and not _moves(observations.stated("validation_loss")[since_zero])
     disguised = zero & (np.isinf(norm) | (np.isnan(norm) & broke))
-    comes_singly = (zero[:-1] & ~zero[1:]).any()
+    comes_singly = (since_zero[:-1] & ~since_zero[1:]).any()
     kinds = {
         "the loss is not finite": np.isinf(loss),
         "the loss is exactly 0 where it was not finite": disguised,
@@ -77,7 +77,7 @@ def _stands_still(loss: NDArray[np.float64]) -> NDArray[np.bool_]:
     before = changes[: len(changes) - lasting + 1][-CHANGES:]
     still = np.zeros(len(loss), dtype=bool)
     if lasting >= LEAST_THE_SAME <= len(before) and 0.0 < COARSE * before.min() <= np.median(before):
-        still[known[-lasting:]] = loss[-1] != 0.0 and is_exact(float(loss[known[-1]]))
+        still[known[-lasting:]] = held(loss)[-1] != 0.0 and is_exact(float(loss[known[-1]]))
     return still
 
 

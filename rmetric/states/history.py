@@ -123,11 +123,12 @@ class History:
         whole = self._parts[-1]
         for part in reversed(self._parts[:-1]):
             whole = whole + part
-        if self._broken is not None and (row := int(np.searchsorted(whole.step, self._broken))) < len(whole) - 1:
-            whole.step[row] = self._broken
-        if len(whole) and self._first is not None:
-            whole.step[0] = self._first
-        return with_evaluations(whole, *self._evaluations)
+        step = whole.step.copy()  # the records may be somebody's own, and not to be written to
+        if self._broken is not None and (row := int(np.searchsorted(step, self._broken))) < len(step) - 1:
+            step[row] = self._broken
+        if len(step) and self._first is not None:
+            step[0] = self._first
+        return with_evaluations(Observations(step, whole.columns, whole.evaluated), *self._evaluations)
 
     def state_dict(self) -> dict[str, Any]:
         """The records in plain values: some 260 kB at most."""

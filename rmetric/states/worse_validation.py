@@ -29,18 +29,21 @@ def worse_validation(observations: Observations) -> Evidence | None:
     The latest are those since the last one that was nearer to the lowest than to where they stand now. 0 unless each of
     them lies above the seven before, their median by three times the noise of an evaluation and 3 % of the fall to the
     lowest above theirs, the difference is significant, and the training loss falls over the same steps; or has not
-    risen by more than its own noise, where they are twice as high as the lowest. A loss that rises little by little
-    overfits; what steps up at once, and stays, is another model, or another evaluation. What was before a change that
-    somebody has announced does not count.
+    risen by more than its own noise, where they are twice as high as the lowest. Where all before are no more than
+    seven, those that precede the first nearer one are left out, down to three: an untrained network is worse. A loss
+    that rises little by little overfits; what steps up at once, and stays, is another model, or another evaluation.
+    What was before a change that somebody has announced does not count.
     """
     held_out = HeldOut.of(observations)
     if held_out is None or len(held_out.evaluations) < LEAST_EVALUATIONS:
         return None
     steps, values = held_out.evaluations
     lowest, now = float(values[held_out.lowest]), float(np.median(values[-LEAST_AFTER:]))
-    stepped = int(np.flatnonzero(values <= (lowest + now) / 2.0)[-1]) + 1
+    nearer = np.flatnonzero(values <= (lowest + now) / 2.0)
+    learned, stepped = int(nearer[0]), int(nearer[-1]) + 1
     since, after = int(steps[min(stepped, len(steps) - 1)]), values[stepped:]
-    before = values[max(0, stepped - BEFORE) : stepped]
+    begin = stepped - BEFORE if stepped > BEFORE else max(0, min(learned, stepped - LEAST_AFTER))
+    before = values[begin:stepped]
     level = float(np.median(after)) if len(after) else now
     far = len(after) >= LEAST_AFTER and level - np.median(before) > LEAST_DISTANCE * held_out.least_rise
     p = lie_above(after, before) if far and after.min() > before.max() else 1.0

@@ -720,6 +720,30 @@ def test_a_loss_that_explodes_is_an_error_to_the_end() -> None:
     assert found.findings[0].until == 399
 
 
+@pytest.mark.parametrize("held_out", [False, True])
+def test_a_loss_that_explodes_is_an_error_whatever_rose_first(held_out: bool) -> None:
+    loss, norm = losses(), norms()
+    norm[50] = 100.0  # it passes, and is none of the explosion
+    loss[300:] *= 5e6
+    norm[300:] *= 1e4
+    columns = {"training_loss": loss, "grad_norm": norm}
+    if held_out:  # as good as ever, so that no state tells of the level
+        columns["validation_loss"] = np.where(np.arange(400) % 20 == 0, losses(seed=2), np.nan)
+    found = diagnose(Observations(np.arange(400), columns)).findings
+    (finding,) = [finding for finding in found if finding.severity == "error"]
+    assert finding.until == 399 and finding.sentence.count("the loss has exploded") == 1
+    assert "gradient norm" in finding.sentence
+
+
+def test_a_loss_that_stays_manifold_is_told_though_the_model_is_as_good() -> None:
+    loss, norm = losses(600), norms(600)
+    loss[300:], norm[300:] = 200.0 * loss[300:], 200.0 * norm[300:]  # summed up, and no mean any more
+    held_out = np.where(np.arange(600) % 20 == 0, 3.0 - np.arange(600) / 600.0, np.nan)
+    columns = {"training_loss": loss, "grad_norm": norm, "validation_loss": held_out}
+    (finding,) = diagnose(Observations(np.arange(600), columns)).findings
+    assert finding.severity == "note" and "the loss stays high: it ends 84 times as high" in finding.sentence
+
+
 def test_a_loss_that_has_risen_before_the_first_alert_is_compared_with_the_lowest() -> None:
     (finding,) = diagnose(run_of([0.99, 8e5, 1e8, 2e6, 4e5, 9e4, 2e4, 3e4, 3e4])).findings
     assert finding.sentence.startswith("loss 2e+04 at step 6, up to 3e+04; 0.99 before (lowest of 6 records)")

@@ -21,6 +21,16 @@ def test_gradients_of_zero_are_health_where_a_margin_is_kept_by_all() -> None:
     assert not names(observed(training_loss=solved, grad_norm=np.where(solved > 0.0, 1.0, 0.0)))
 
 
+@pytest.mark.parametrize("zero_before", [False, True])
+def test_an_evaluation_behind_the_last_record_is_no_loss_that_comes_back(zero_before: bool) -> None:
+    losses = np.where(np.arange(RECORDS) < 200, FALLING, 0.0)
+    losses[150] *= not zero_before
+    norms, evaluated = np.where(losses > 0.0, 1.0, 0.0), np.full(RECORDS, math.nan)
+    losses[-1], norms[-1], evaluated[-1] = math.nan, math.nan, 0.7
+    found = names(observed(training_loss=losses, grad_norm=norms, validation_loss=evaluated))
+    assert found == ([] if zero_before else ["DEAD"])
+
+
 @pytest.mark.parametrize(
     ("losses", "dead"),
     [

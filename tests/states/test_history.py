@@ -32,6 +32,14 @@ def test_what_is_kept_of_a_long_run_does_not_depend_on_its_pieces(observations: 
         assert kept.step[[0, -1]].tolist() == observations.step[[0, -1]].tolist()
 
 
+def test_records_that_may_not_be_written_to_are_kept() -> None:
+    records = observed(training_loss=np.where(np.arange(20) < 12, 1.0, np.inf))
+    records.step.flags.writeable = False  # as of an array that Arrow holds
+    history = History(most=32)
+    history.extend(records)
+    assert history.observations.step.tolist() == records.step.tolist()
+
+
 def test_of_very_many_evaluations_neighbours_are_averaged() -> None:
     history = History(most=4)
     history.extend(observed(training_loss=np.ones(20)))

@@ -69,6 +69,19 @@ def test_a_validation_loss_that_turns_up_overfits_where_the_training_loss_falls(
     assert "OVERFITS" not in names(overfitting(shifted))  # it breaks as the validation loss does, and is forgotten
 
 
+@pytest.mark.parametrize(("factor", "overfits"), [(1.0, True), (0.01, False)])
+def test_it_lasts_since_the_last_evaluation_near_the_lowest_unless_the_training_loss_leaps_down(
+    factor: float, overfits: bool
+) -> None:
+    at = np.arange(RECORDS)
+    falling = 3.0 * np.exp(-at / 200.0) * np.where(at > 250, factor, 1.0)
+    held_out = 1.0 + 0.002 * np.cos(at / 10.0 * np.pi) + 0.3 * np.sqrt(np.clip(at - 250, 0, None))
+    held_out[100] = 0.999
+    columns = {"training_loss": falling, "validation_loss": np.where(at % 10 == 0, held_out, math.nan)}
+    found = [state for state in states_of(observed(**columns)) if state.name == "OVERFITS"]
+    assert [state.since for state in found] == ([251] if overfits else [])
+
+
 @pytest.mark.parametrize("seed", [48, 69])
 def test_the_lowest_of_losses_that_only_vary_is_no_rise(seed: int) -> None:
     """It lies below those after it because it was chosen; with it, the rise is significant."""

@@ -36,6 +36,15 @@ def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:
     return observed(training_loss=training, validation_loss=held_out).rows(steps < due[min(15 + after, 19)] + 1)
 
 
+@pytest.mark.parametrize("first", [0.5, 0.874, 2.3])
+def test_the_first_evaluation_of_an_untrained_network_hides_no_step(first: float) -> None:
+    held_out = np.full(RECORDS, math.nan)
+    held_out[39::40] = [first, 0.493, 0.42, 0.479, 0.427, 0.78, 0.964, 0.934, 0.943, 0.933]
+    level = 0.6 + 0.4 * np.exp(-np.arange(RECORDS) / 32.0) + 0.03 * normal(1)
+    (state,) = states_of(observed(training_loss=level, validation_loss=held_out))
+    assert (state.name, state.since) == ("WORSE_VALIDATION", 240)
+
+
 def test_a_validation_loss_that_steps_up_and_stays_is_worse_where_the_training_loss_falls_on() -> None:
     falling = 3.0 * np.exp(-np.arange(RECORDS) / 100.0)
     (state,) = states_of(stepping_up(5, falling))
