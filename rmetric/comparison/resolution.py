@@ -20,8 +20,8 @@ def rounding(one: Floats, other: Floats) -> Floats:
     Two logs of one resolution round one number to the same decimal.
 
     >>> exact = np.linspace(1.0, 2.0, 50) / 3.0
-    >>> rounding(exact, exact.round(4)).max().round(7), rounding(exact.round(4), (exact + 1e-4).round(4)).max()
-    (np.float64(5e-05), np.float64(0.0))
+    >>> [float(rounding(exact.round(4), one).max().round(7)) for one in (exact, (exact + 1e-4).round(4))]
+    [5e-05, 0.0]
     """
     a, b = resolution(one), resolution(other)
     alike = np.isclose(a, b, rtol=1e-6, atol=0.0)
@@ -33,8 +33,8 @@ def resolution(values: Floats) -> Floats:
 
     Values that are all those of single precision have its spacing, if that is coarser. What is not finite has NaN.
 
-    >>> resolution(np.arange(1.0, 2.0, 0.0625).round(2)).max(), resolution(np.array([0.001])).item()
-    (np.float64(0.01), 1e-06)
+    >>> resolution(np.arange(1.0, 2.0, 0.0625).round(2)).max().item(), resolution(np.array([0.001])).item()
+    (0.01, 1e-06)
     """
     finite = values[np.isfinite(values)]
     exponent = _exponents(values)

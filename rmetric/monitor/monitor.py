@@ -312,6 +312,8 @@ class TrainingMonitor:
             computation, proceed = self._policies.before_update(
                 self.step_number, computation, recompute, self._pipeline.exceeded, self._pipeline.last
             )
+            if self._answers is not None and not (self._sync or self._policies.enabled):
+                self._answers.close()
         previous, self._pending = self._pending, self._measure(computation)
         self._process(previous)
         if not self._sync and self._policies is None:

@@ -170,7 +170,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
 def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:
     """Evidence of how steps follow one another, which is learned anew where the learning rate drops."""
     rates = part["learning_rate"]
-    dropped = np.flatnonzero((rates > 0.0) & (RATE_FACTOR * rates <= before)).tolist()
+    dropped = np.flatnonzero((rates > 0.0) & (rates <= before / RATE_FACTOR)).tolist()
     found = []
     for begin, end in pairwise(sorted({0, *dropped, len(part)})):
         if begin in dropped:

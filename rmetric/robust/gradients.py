@@ -226,7 +226,7 @@ class GradientEvidence:
 
 def drops(before: float, rate: float) -> bool:
     """Whether a learning rate falls to a third or less at once, as where a schedule goes by steps."""
-    return 0.0 < RATE_FACTOR * rate <= before
+    return 0.0 < rate <= before / RATE_FACTOR
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:
