@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmetric.architectures import ARCHITECTURES
-from rmetric.cli import Parser, named_once, output_folder, script, whole_number
+from rmetric.cli import Parser, named_once, output_folder, real_training, script, whole_number
 from rmetric.engines import engine, start_ahead
 from rmetric.errors import UserError
 from rmetric.files import DEFAULT_LOGS
@@ -72,9 +72,9 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
             raise UserError("--transfer is a set of real runs; add --backend torch")
         plan = PublishedPlan if args.as_published else StudyPlan
         return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATIONS[args.logs_format]
-    from studies.real_runs.plan import RealStudyPlan
-    from studies.real_runs.run import TORCH  # torch, seconds to import
-
+    with real_training():
+        from studies.real_runs.plan import RealStudyPlan
+        from studies.real_runs.run import TORCH  # torch, seconds to import
     if args.engine != "local" or args.logs_format != "jsonl":
         raise UserError("real runs are trained here, a log each; leave --engine and --logs-format out")
     if args.as_published:

@@ -16,16 +16,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
-from training_report import add_machine, on_this_machine, publish
 
-from rmetric.cli import Parser, script, whole_number
-from rmetric.live.corpus import standard_library
-from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.run import LanguageModelRun, LiveRunConfig
-from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
-from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
+from rmetric.cli import Parser, real_training_only, script, whole_number
+
+with real_training_only():
+    import torch
+    from training_report import add_machine, on_this_machine, publish
+
+    from rmetric.live.corpus import standard_library
+    from rmetric.live.models import TINY_MODELS, tiny_model
+    from rmetric.live.run import LanguageModelRun, LiveRunConfig
+    from rmetric.monitor import TrainingMonitor
+    from rmetric.monitor.mechanism import MONITORS, STRIDE, MechanismWatch
+    from rmetric.monitor.mechanism.execution import BackgroundExecutor, InlineExecutor
 
 GOAL_PCT = 2.0
 RESAMPLES = 2_000

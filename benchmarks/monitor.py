@@ -21,17 +21,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from training_report import add_machine, on_this_machine, publish
-
-from rmetric.cli import Parser, script, whole_number
-from rmetric.live.corpus import standard_library
-from rmetric.live.models import tiny_model
-from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver, Observer
+from rmetric.cli import Parser, real_training_only, script, whole_number
 from rmetric.log_lines import read_events
-from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.hardware import HardwareWatch
-from rmetric.monitor.record_interval import AUTO, CHECKED, TRIED
+
+with real_training_only():
+    import torch
+    from training_report import add_machine, on_this_machine, publish
+
+    from rmetric.live.corpus import standard_library
+    from rmetric.live.models import tiny_model
+    from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver, Observer
+    from rmetric.monitor import TrainingMonitor
+    from rmetric.monitor.hardware import HardwareWatch
+    from rmetric.monitor.record_interval import AUTO, CHECKED, TRIED
 
 GOAL_PCT, PAPER_PCT = 0.5, 1.8
 

@@ -14,21 +14,24 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from monitor import SIZES
-from torch import Tensor
 from tqdm import tqdm
-from training_report import add_machine, on_this_machine, publish
 
-from rmetric.cli import Parser, script, whole_number
+from rmetric.cli import Parser, real_training_only, script, whole_number
 from rmetric.faults import make_fault
-from rmetric.live.corpus import standard_library
-from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver
-from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import Policy, RecomputeStep, RestoreState
-from rmetric.monitor.repair.recompute_step import REHEARSAL_STEP
-from rmetric.monitor.tensors import differing
+
+with real_training_only():
+    import torch
+    from monitor import SIZES
+    from torch import Tensor
+    from training_report import add_machine, on_this_machine, publish
+
+    from rmetric.live.corpus import standard_library
+    from rmetric.live.models import TINY_MODELS, tiny_model
+    from rmetric.live.run import LanguageModelRun, LiveRunConfig, NoObserver
+    from rmetric.monitor import TrainingMonitor
+    from rmetric.monitor.repair import Policy, RecomputeStep, RestoreState
+    from rmetric.monitor.repair.recompute_step import REHEARSAL_STEP
+    from rmetric.monitor.tensors import differing
 
 WATCHERS: dict[str, Callable[[LanguageModelRun], Any]] = {
     "plain": lambda run: NoObserver(),

@@ -23,16 +23,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
-from rmetric.cli import Parser, script, whole_number
+from rmetric.cli import Parser, real_training_only, script, whole_number
 from rmetric.detectors import ROBUST, make_detector
 from rmetric.episodes import episodes
 from rmetric.log_reader import read_log
-from rmetric.monitor import TrainingMonitor
 from rmetric.records import Observations
+
+with real_training_only():
+    import torch
+    from torch import nn
+
+    from rmetric.monitor import TrainingMonitor
 
 BUSY = "while True: sum(range(100_000))"
 QUIET_S, CROWDED_S = (3.0, 8.0), (1.0, 6.0)

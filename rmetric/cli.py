@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, ParamSpec
 
-from rmetric.errors import UserError, did_you_mean
+from rmetric.errors import UserError, did_you_mean, without_live
 from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
@@ -218,7 +218,17 @@ def real_training() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        raise UserError(f"real training needs {error.name}, which is missing: pip install -e '.[live]'") from None
+        raise UserError(without_live("real training", error)) from None
+
+
+@contextmanager
+def real_training_only() -> Iterator[None]:
+    """Around the imports at the head of a program that trains: ends it as :func:`real_training` ends a script."""
+    try:
+        with real_training():
+            yield
+    except UserError as error:
+        sys.exit(_fail(str(error)))
 
 
 def _fail(message: str) -> int:

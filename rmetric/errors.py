@@ -20,6 +20,11 @@ def on_one_line(error: Exception) -> str:
     return " ".join(text.split())
 
 
+def without_live(what: str, error: ModuleNotFoundError) -> str:
+    """What to install where a package of real training is missing; in a clone, too, as long as it is installed."""
+    return f"{what} needs {error.name}, which is missing: pip install 'rmetric[live]'"
+
+
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """End of a message that names the known word which is spelt most like one that is not known; empty if none is.
 

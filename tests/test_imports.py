@@ -41,6 +41,17 @@ def test_every_public_name_resolves() -> None:
     assert set(dir(rmetric)) == set(rmetric.__all__)
 
 
+@pytest.mark.parametrize("name", ["TrainingMonitor", "Alert", "RecomputeStep", "RestoreState"])
+def test_a_name_that_needs_torch_says_what_to_install(name: str) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"try:\n    from rmetric import {name}\n"
+        "except ModuleNotFoundError as error:\n    print(error, error.name)"
+    )
+    said = f"rmetric.{name} needs torch, which is missing: pip install 'rmetric[live]' torch\n"
+    assert printed_by(code) == said
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import rmetric
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from replay_and_analyze_logs import main
-from tests.helpers import ended_by, ends_of_a_command
+from tests.helpers import ROOT, ended_by, ends_of_a_command
 from tests.replay.logs import written_run
 
 
@@ -85,6 +88,15 @@ def test_the_script_refuses_a_file_where_the_output_folder_is_due(
 ) -> None:
     assert main([str(log), "--out", str(log)]) == 2
     assert "is a file where a folder is due" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_backend_of_matplotlib_that_there_is_not_is_one_line(log: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "replay_and_analyze_logs.py", str(log), "--out", str(tmp_path / "results")]
+    own = {**os.environ, "MPLBACKEND": "nonsense"}
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: matplotlib cannot be imported, and --no-plot does without: ")
 
 
 def test_a_log_in_the_output_folder_is_not_overwritten(tmp_path: Path) -> None:

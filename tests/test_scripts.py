@@ -72,6 +72,28 @@ def test_a_script_opens_with_its_command_and_stays_thin(script: str) -> None:
     assert len(source.splitlines()) <= 115
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command",
+    [
+        "run_modern_experiments.py --backend torch", "-m studies.zoo.record", "-m studies.loops.record",
+        "-m studies.gpu.run", "-m studies.states.recall", "benchmarks/monitor.py", "benchmarks/repair.py",
+        "benchmarks/mechanism.py", "benchmarks/shared_machine.py",
+    ],
+)  # fmt: skip
+def test_training_without_torch_says_what_to_install(command: str, tmp_path: Path) -> None:
+    missing, work = tmp_path / "missing", tmp_path / "work"
+    for folder in (missing, work):
+        folder.mkdir()
+    (missing / "torch.py").write_text("raise ModuleNotFoundError(\"No module named 'torch'\", name='torch')\n")
+    file, *rest = command.split()
+    words = [sys.executable, file if file == "-m" else str(ROOT / file), *rest]
+    own = {**os.environ, "PYTHONPATH": f"{missing}{os.pathsep}{ROOT}"}
+    ended = subprocess.run(words, cwd=work, env=own, capture_output=True, text=True)
+    said = "error: real training needs torch, which is missing: pip install 'rmetric[live]'\n"
+    assert (ended.returncode, ended.stderr, [*work.iterdir()]) == (2, said, [])
+
+
 def test_an_option_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     from rmetric.commands import main
 

@@ -41,5 +41,16 @@ class Finding:
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
         numbers = {name: float(value) for name, value in self.numbers.items() if math.isfinite(value)}
-        sure = None if math.isnan(self.sure) else self.sure
-        return {**vars(self), "numbers": numbers, "causes": list(self.causes), "sure": sure}
+        return {**vars(self), "numbers": numbers, "causes": list(self.causes), "sure": _known(self.sure)}
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all is the same; one number that is not known is like another."""
+        return self._comparable() == other._comparable() if isinstance(other, Finding) else NotImplemented
+
+    def _comparable(self) -> dict[str, Any]:
+        numbers = {name: _known(value) for name, value in self.numbers.items()}
+        return {**vars(self), "numbers": numbers, "sure": _known(self.sure)}
+
+
+def _known(number: float) -> float | None:
+    return None if math.isnan(number) else number

@@ -73,7 +73,7 @@ def engine(name: str, jobs: int, address: str | None = None) -> Iterator[Engine]
         module = importlib.import_module(f"rmetric.engines.{name}")
         opened: AbstractContextManager[Engine] = module.connected(jobs, address)
     except ImportError as error:
-        raise UserError(f"--engine {name} is not installed; pip install -e '.[{name}]'") from error
+        raise UserError(f"--engine {name} is not installed; pip install 'rmetric[{name}]'") from error
     with opened as found:
         token = _chosen.set(found)
         try:

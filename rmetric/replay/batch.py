@@ -136,8 +136,10 @@ class _Work:
             self.path, self.name, self.out, strict=self.strict, trace=self.plot, **self.options, **how
         )
         if replay.records and self.plot:
-            from rmetric.replay.plot import draw_replay  # half a second to import
-
+            try:
+                from rmetric.replay.plot import draw_replay  # half a second to import
+            except ValueError as error:  # of MPLBACKEND
+                raise UserError(f"matplotlib cannot be imported, and --no-plot does without: {error}") from None
             draw_replay(replay, self.out / f"{self.name}.png")
         replay.trace = PlotCurves()  # only the plot needs it, and it is by far the largest part
         return replay

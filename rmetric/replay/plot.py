@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
 from rmetric.replay import SIGNALS, Replay, Series
-from rmetric.reporting.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from rmetric.reporting.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, drawn_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,6 +64,7 @@ OUTCOMES = {
 }
 
 
+@drawn_with({})
 def draw_replay(replay: Replay, path: Path) -> None:
     """Write the figure as PNG (1080 × 960 points, readable in print and without colour).
 

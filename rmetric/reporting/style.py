@@ -63,15 +63,22 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def styled(draw: Callable[P, T]) -> Callable[P, T]:
-    """Decorator: draw in this style whatever the user's own settings are, and leave those as they were."""
+def drawn_with(settings: Mapping[str, Any]) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: draw with these settings over matplotlib's own, whatever the user's are; those stay as they were."""
 
-    @functools.wraps(draw)
-    def wrapped(*args: P.args, **options: P.kwargs) -> T:
-        with style.context(["default", SETTINGS]):
-            return draw(*args, **options)
+    def decorated(draw: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(draw)
+        def wrapped(*args: P.args, **options: P.kwargs) -> T:
+            with style.context(["default", dict(settings)]):
+                return draw(*args, **options)
 
-    return wrapped
+        return wrapped
+
+    return decorated
+
+
+styled = drawn_with(SETTINGS)
+"""Decorator: draw in this style."""
 
 
 def new_figure(height_in: float) -> Figure:

@@ -143,7 +143,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     before = windows.logarithms(rates_before)
     of._rate = float(rates[-1])
     log_size = windows.logarithms(size)
-    with np.errstate(invalid="ignore"):  # infinity less itself
+    with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
         held_up, agreeing = _steps(of, rates_before, part, log_size - before)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)

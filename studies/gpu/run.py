@@ -17,10 +17,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, positive_number, script
+from rmetric.cli import Parser, output_folder, positive_number, real_training, script
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, write_json
 from rmetric.reporting.table import Column, Table, to_markdown, to_screen
@@ -58,8 +57,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     chosen = [part for part in parts(args.device, tiny=args.tiny) if part.name.startswith(tuple(args.only or [""]))]
     if not chosen:
         raise UserError(f"no part begins with {' or '.join(args.only)}; leave --only out to see their names")
+    with real_training():
+        lacking = why_not(args.device)
     folder = output_folder(args.out)
-    lacking = why_not(args.device)
     ends = time.monotonic() + args.seconds
     done = {}
     for part in (bar := tqdm(chosen, unit="part", disable=None)):
@@ -76,6 +76,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def why_not(device: str) -> str:
     """Reason why nothing can run on a device; empty if something can."""
+    import torch  # seconds to import
+
     try:
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -85,6 +87,8 @@ def why_not(device: str) -> str:
 
 def machine(device: str) -> dict[str, Any]:
     """Name of the device, and what its figures depend on."""
+    import torch  # see above
+
     described: dict[str, Any] = {"device": device, "torch": torch.__version__, "python": platform.python_version()}
     if device.startswith("cuda") and torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(device)

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, output_folder, real_training, script, whole_number
 from rmetric.errors import UserError
 from rmetric.records import TERMINAL_EVENTS
-from studies.processes import in_fresh_processes, training_device
 
 PROGRAMS = Path(__file__).parent / "programs"
 AGENTS = Path(__file__).parent / "agents"
@@ -67,6 +66,8 @@ def refuse_other_steps(log: Path, steps: int) -> None:
 
 def record(programs: Path, name: str, seed: int, steps: int, folder: Path) -> None:
     """Run a program in this process. Its logs appear in the folder when it has ended, the first monitor's last."""
+    from studies.processes import training_device  # torch, see below
+
     training_device("cpu")
     log = f"{name}_seed{seed}.jsonl"
     unfinished = folder / f".{name}_seed{seed}"
@@ -87,6 +88,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     unknown = [name for name in args.only or () if name not in names]
     if unknown:
         raise UserError(f"there is no program {unknown[0]!r}; choose among {', '.join(names)}")
+    with real_training():
+        from studies.processes import in_fresh_processes  # torch, seconds to import
     folder = output_folder(args.out)
     if not args.resume and any(folder.glob("*.jsonl")):
         raise UserError(f"{folder} already holds logs; --resume goes on with them, or choose another --out")

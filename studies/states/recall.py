@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from rmetric.cli import Parser, script, whole_number
+from rmetric.cli import Parser, real_training, script, whole_number
 from rmetric.states import states_of
 
 COLUMNS = ["training", "its state", "runs", "recognised", "other states"]
@@ -20,7 +20,8 @@ COLUMNS = ["training", "its state", "runs", "recognised", "other states"]
 
 def recall(seeds: int) -> pd.DataFrame:
     """One row a kind of training: how many end in its state, and in which others."""
-    from studies.states.trainings import TRAININGS, train  # torch, seconds to import
+    with real_training():
+        from studies.states.trainings import TRAININGS, train  # torch, seconds to import
 
     rows = []
     for title, (hook, expected) in TRAININGS.items():

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import Parser, output_folder, script, whole_number
+from rmetric.cli import Parser, output_folder, real_training, script, whole_number
 from rmetric.faults.bugs import SETS_OF_BUGS
 from studies.runner import run_study
 
@@ -47,8 +47,9 @@ def parser() -> Parser:
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse, record, say what was recorded."""
     args = parser().parse_args(argv)
-    from studies.zoo.plan import ZooPlan  # torch, seconds to import
-    from studies.zoo.run import ZOO
+    with real_training():
+        from studies.zoo.plan import ZooPlan  # torch, seconds to import
+        from studies.zoo.run import ZOO
 
     settings = {name: getattr(args, name) for name in ("kinds", "zoo", "seeds", "disturbed", "steps")}
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}

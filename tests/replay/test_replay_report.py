@@ -6,11 +6,14 @@ import csv
 import json
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import orjson
 import pytest
 
+from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
+from rmetric.replay.plot import draw_replay
 from rmetric.replay.report import CsvWriter, output_names, replay_to_folder
 from tests.replay.logs import replayed
 
@@ -57,6 +60,16 @@ def test_the_files_of_a_replay(log: Path, tmp_path: Path) -> None:
     assert summary["agreement_with_log"]["r_metric"] == {"records": 400, "max_difference": 0.0, "agrees": True}
     assert summary["alerts_agree_with_log"] is True
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_plot_depends_on_no_settings_of_the_user_and_leaves_them_alone(log: Path, tmp_path: Path) -> None:
+    replay, own, plain = replay_log(log, trace=True), tmp_path / "own.png", tmp_path / "plain.png"
+    draw_replay(replay, plain)
+    with matplotlib.rc_context({"text.usetex": True, "font.size": 30.0, "axes.grid": True}):
+        settings = dict(matplotlib.rcParams)
+        draw_replay(replay, own)
+        assert dict(matplotlib.rcParams) == settings
+    assert own.read_bytes() == plain.read_bytes()
 
 
 def test_a_name_in_a_log_cannot_break_the_overview_or_the_terminal(tmp_path: Path) -> None:

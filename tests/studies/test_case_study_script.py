@@ -216,7 +216,7 @@ def test_without_torch_it_says_what_to_install(package: str, tmp_path: Path) -> 
     )
     assert ended.returncode == 2
     (line,) = ended.stderr.strip().splitlines()
-    assert package in line and "pip install -e '.[live]'" in line
+    assert package in line and "pip install 'rmetric[live]'" in line
 
 
 def test_a_plugin_that_is_no_file(capsys: pytest.CaptureFixture[str]) -> None:
