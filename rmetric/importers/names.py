@@ -59,7 +59,7 @@ _PERPLEXITIES = _words("ppl perplexity")
 _REWARD_WORDS = _words("reward rewards rew rewmean return returns ret")
 _OF_REWARDS = _words(
     "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts critic"
-    " score objective rlhf"
+    " score objective rlhf total cumulative sum running rolling moving environment"
 )
 """Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
 
