@@ -167,7 +167,8 @@ class Patterns:
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated.
 
-        A learning rate may stand behind its report with the very count of that, and a counter may close each report.
+        A learning rate may stand behind its report, with the very count of that or as the first one of its epoch, and a
+        counter may close each report.
         """
         stated, doubts = Stated(), _Doubts(on_damage)
         waiting = Waiting()
@@ -191,7 +192,8 @@ class Patterns:
             elif repeats:
                 self._hear(found, stated)
                 if not self._changing.isdisjoint(found):
-                    waiting.take_rate(stated.rate, {name: found[name] for name in self._steps & found.keys()})
+                    counts = {name: found[name] for name in self._steps & found.keys()}
+                    waiting.take_rate(stated.rate, counts or stated.epoch_without_rate())
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
                     waiting.add(Row(line.number, self._rewards(found)))
             if self._announcement is not None and "training_loss" not in meant:

@@ -916,6 +916,15 @@ def test_a_rate_behind_its_report_is_of_that(between: str, tmp_path: Path) -> No
     assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
 
 
+@pytest.mark.parametrize(
+    "order", [("loss: {0}", "lr: {1}"), ("lr: {1}", "loss: {0}"), ("lr: {1}", "loss: {0}", "lr: 7.5")]
+)
+def test_the_first_rate_of_an_epoch_is_that_of_its_report(order: tuple[str, ...], tmp_path: Path) -> None:
+    lines = ("\n".join((f"Epoch {step}", *order)).format(loss(step), 1 / step) for step in STEPS)
+    (run,) = read(lines, tmp_path)
+    assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
+
+
 def test_epochs_in_brackets_are_no_processes(tmp_path: Path) -> None:
     lines = (f"({epoch}/3) step {step} loss {loss(step)}" for epoch in (1, 2, 3) for step in STEPS)
     assert sum(len(found.run.observations) for found in read(lines, tmp_path)) == 3 * POINTS
