@@ -75,7 +75,11 @@ _VALUE = re.compile(
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*(?:[A-Za-z_][\w.]{0,40}\(\[?|\{['\"]?\d\w{0,40}['\"]?:\s*)$")
+OF_TYPE = (
+    r"(?i:(?:[a-z_]\w{0,20}\.){0,3}[a-z_]{0,20}(?:tensor|array|float|double|int|scalar|variable|value|real)\d{0,3}\()"
+)
+"""``tensor(``, ``np.float64(``, ``EagerTensor(``: a type before its value."""
+_CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
