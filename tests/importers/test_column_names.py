@@ -163,6 +163,23 @@ def test_columns_that_may_be_a_gradient_norm_are_named(tmp_path: Path) -> None:
     ]
 
 
+def test_the_first_of_several_sets_may_be_that_of_the_training(tmp_path: Path) -> None:
+    log = tmp_path / "train.txt"
+    log.write_text("".join(f"[{n}]\tvalid_0-mse:{3 - n / 9:.4f}\tvalid_1-mse:{4 - n / 9:.4f}\n" for n in range(9)))
+    (logged,) = runs_of(log)
+    hint = "if 'valid_0-mse' is of the training data, say so with --map training_loss=valid_0-mse"
+    assert f"no column is known as a training loss; {hint}" in logged.notes
+    observations = read_run(log, mapping={"training_loss": "valid_0-mse"}, on_damage=lambda *_: None).observations
+    assert (observations["validation_loss"] - observations["training_loss"] > 0.9).all()
+
+
+def test_counters_are_proposed_for_no_loss(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("step,val_loss,steps_done\n" + "".join(f"{n},{3 - n / 9},{n}\n" for n in range(9)))
+    (logged,) = runs_of(log)
+    assert logged.notes == []
+
+
 @pytest.mark.parametrize("mapping", [{}, {"grad_norm": "|g|"}])
 def test_the_sign_of_a_norm_is_a_name_on_the_console(tmp_path: Path, mapping: dict[str, str]) -> None:
     log = tmp_path / "train.txt"
