@@ -90,6 +90,8 @@ _OF_STEPS = _words(
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch minibatches")
 _OF_RATES = _words("x actor train training trainer optim optimizer opt current cur new is param group base metrics")
 LONGEST_COUNTER = 32
+_SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|h|cc|cpp|cxx|hpp|cu|cuh|rs|go|java|kt|scala|jl)$", re.IGNORECASE)
+"""The end of what stands before the number of a line of code; loggers of JavaScript do not write that."""
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
 TOTAL = " of"
@@ -248,7 +250,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     [(('training_loss', 201),), (('validation_loss', 101),), (('validation_loss', 500),)]
     """
     found = fields.targets(name)
-    if found or name in fields.taken:
+    if found or name in fields.taken or _SOURCE_FILE.search(name):
         return found
     words = _apart(plain(name).split("_"))
     by_words = _loss(words) or _learning_rate(words) or _reward(words)

@@ -91,6 +91,11 @@ def test_names_of_other_tools_and_languages(theirs: str, ours: str) -> None:
     assert [found for found, _ in meanings(theirs, FieldMap({}))] == [ours]
 
 
+@pytest.mark.parametrize("place", ["train_loss.py", "INFO [val_loss.cpp", "utils/grad_norm.RS"])
+def test_a_source_file_before_the_number_of_its_line_is_no_measurement(place: str) -> None:
+    assert not meanings(place, FieldMap({}))
+
+
 def test_no_alias_stands_for_two_fields() -> None:
     everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(MAPPED)
     assert len(everything) == len(set(everything))
