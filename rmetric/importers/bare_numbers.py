@@ -13,7 +13,7 @@ from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
 from rmetric.log_lines import OnDamage, numbered_lines
 
-_BETWEEN = re.compile(r"[\s,;:\[\]]+")
+_BETWEEN = re.compile(r"[\s,;:\[\]\"']+")
 _COUNTER = re.compile(rf"\s*(?:{'|'.join(COUNTER_WORDS)})\b[\s:=]*(?=\d+\W)", re.IGNORECASE)
 """The only word that a line may hold: ``epoch 52: 279.29``."""
 

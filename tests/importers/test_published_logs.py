@@ -414,6 +414,11 @@ def numbers_alone() -> Iterator[str]:
     yield from (f"{value:.18e}" for value in LOSSES)
 
 
+@layout(Seen(STEPS, LOSSES, note="rows count", file="train_loss.csv"))
+def one_line_of_numbers_in_quotes() -> Iterator[str]:
+    yield ",".join(f'"{loss(step)}"' for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, note="rows count", file="loss.txt"))
 def numbers_in_one_line() -> Iterator[str]:
     yield f"[{', '.join(map(str, LOSSES))}]"
