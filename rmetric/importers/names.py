@@ -37,6 +37,8 @@ _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
+_QUALITIES = _words("psnr ssim")
+"""Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
@@ -307,6 +309,8 @@ def _loss(words: list[str]) -> tuple[str, int] | None:
     present = set(words)
     ours = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
     of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
+    if ours == "validation_loss" and present & _QUALITIES:
+        return None
     if present & {"loss", "losses", "nll"} and not present & _NO_LOSS:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ["value", "loss"]:

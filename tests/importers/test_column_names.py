@@ -96,6 +96,11 @@ def test_a_source_file_before_the_number_of_its_line_is_no_measurement(place: st
     assert not meanings(place, FieldMap({}))
 
 
+def test_what_an_evaluation_calls_a_loss_and_is_better_the_higher_is_none() -> None:
+    assert not meanings("valid_psnr_loss", FieldMap({})) and not meanings("test/ssim loss", FieldMap({}))
+    assert meanings("train_ssim_loss", FieldMap({}))
+
+
 def test_no_alias_stands_for_two_fields() -> None:
     everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(MAPPED)
     assert len(everything) == len(set(everything))
