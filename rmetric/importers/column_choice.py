@@ -30,6 +30,7 @@ from rmetric.importers.names import (
     is_reduction,
     is_whole,
     loss_of_data,
+    may_measure,
     meanings,
     names_counter,
     names_step,
@@ -285,7 +286,8 @@ class _Choice:
         """Where no training loss is known, which columns may be one: the first of several sets, or unknown ones."""
         if not self._fields or "training_loss" in self._found.keys() | self._mapping.explicit:
             return
-        unknown = [name for name in self._seen if self._may_measure(name) and not meanings(name, self._mapping)]
+        fields = self._mapping
+        unknown = [name for name in self._seen if may_measure(name, fields) and not meanings(name, fields)]
         evaluated = [] if "validation_loss" in self._mapping.explicit else [*self._found.get("validation_loss", ())]
         sets = [name for name in evaluated if apart_from_numbers(name) == apart_from_numbers(evaluated[0])]
         if len(sets) > 1:
@@ -294,10 +296,6 @@ class _Choice:
         elif unknown:
             hint = f"name one with --map training_loss=COLUMN ({names_in_words(unknown)})"
             self._notes.append(f"no column is known as a training loss; {hint}")
-
-    def _may_measure(self, name: str) -> bool:
-        """Whether a column is no counter, and none that a counter counts up to."""
-        return name != LINE_NUMBER and not name.endswith(TOTAL) and not names_counter(name, self._mapping)
 
     def _name_gradients(self) -> list[str]:
         """Where no gradient norm is known, which of the columns that are used for nothing may be one.

@@ -22,8 +22,17 @@ from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, Conso
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.console_reports import Stated, Waiting
 from rmetric.importers.console_workers import Workers
-from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
-from rmetric.importers.rows import Row, as_number, names_in_words
+from rmetric.importers.names import (
+    LINE_NUMBER,
+    TOTAL,
+    loss_of_data,
+    may_measure,
+    meanings,
+    means_loss,
+    names_counter,
+    names_epoch,
+)
+from rmetric.importers.rows import REWARDS_ALONE, Row, as_number, names_in_words
 from rmetric.importers.run_marks import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
@@ -153,12 +162,19 @@ class Patterns:
 
     @property
     def seen(self) -> str:
-        """The most frequent ones in words; a loss that only single lines report is named."""
-        repeated = [(names, count) for names, count in self._counts.most_common(_SHOWN) if count >= REPEATED]
-        told = []
-        for names, count in repeated:
-            counters_last = sorted(names, key=lambda name: names_counter(name.removesuffix(TOTAL), self._fields))
-            told.append(f"{count:,} lines report {names_in_words(counters_last)}")
+        """The most frequent ones in words, and what to do; a loss that only single lines report is named."""
+        measured: set[str] = set()
+        told: list[str] = []
+        for names, count in self._counts.most_common():
+            values = [name for name in names if may_measure(name, self._fields)]
+            if values and count >= REPEATED and len(told) < _SHOWN:
+                counters = [name for name in names if names_counter(name, self._fields)]
+                told.append(f"{count:,} lines report {names_in_words(values + counters)}")
+                measured.update(values)
+        if told and all(self._meant((name,)) == {"reward"} for name in measured):
+            told[-1] += f"; {REWARDS_ALONE}"
+        elif told:
+            told[-1] += "; map one with --format console --map training_loss=NAME"
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")

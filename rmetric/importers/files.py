@@ -226,7 +226,7 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
     known = ", ".join(sorted(IMPORTERS))
     seen = what_repeats(path) if _is_text(head) else ""
-    seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
+    seen = f" ({seen})" if seen else ""
     raise UserError(
         f"{path} is not a log in a known format{columns}{seen}; name the column of its loss with "
         f"--map training_loss=COLUMN, or its format with --format ({known})"

@@ -134,6 +134,16 @@ def names_step(name: str, fields: FieldMap) -> bool:
     return any(ours == "step" for ours, _ in fields.targets(name)) or (len(name) <= LONGEST_COUNTER and _is_step(name))
 
 
+def may_measure(name: str, fields: FieldMap) -> bool:
+    """Whether a name of theirs is no counter, none up to which one counts, and no source file with its line.
+
+    >>> [may_measure(name, FieldMap({})) for name in ("objective", "steps_done", "batch of", "#", "train.py")]
+    [True, False, False, False, False]
+    """
+    is_place = name == LINE_NUMBER or name.endswith(TOTAL) or _SOURCE_FILE.search(name)
+    return not is_place and not names_counter(name, fields)
+
+
 def names_counter(name: str, fields: FieldMap) -> bool:
     """Whether a name of theirs counts steps, batches or epochs."""
     return names_step(name, fields) or names_epoch(name) or plain(name) in BATCH_WORDS

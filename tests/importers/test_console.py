@@ -230,6 +230,16 @@ def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:
     assert events[3][1] == {"step": 3, "training_loss": 0.3}
 
 
+def test_rewards_alone_are_said_to_be_that_and_no_counter_is_proposed(tmp_path: Path) -> None:
+    path = log(tmp_path, *(f"episode {step} total reward {step / 10} steps_done {90 * step}" for step in range(8)))
+    with pytest.raises(UserError, match=r"'steps_done'; rewards alone cannot be judged\)"):
+        detect_format(path)
+    table = tmp_path / "log.csv"
+    table.write_text("episode,total_reward,steps_done\n" + "".join(f"{n},{n / 3},{90 * n}\n" for n in range(9)))
+    with pytest.raises(UserError, match=r"'steps_done'\); rewards alone cannot be judged"):
+        list(runs_of(table))
+
+
 def test_the_message_names_a_mapping_that_works_with_detection(tmp_path: Path) -> None:
     path = log(tmp_path, *(f"round {step} quality {step / 10}" for step in range(8)))
     assert detect_format(path, {"training_loss": "quality"}) == "console"
