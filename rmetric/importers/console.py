@@ -42,6 +42,7 @@ REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
+_REWARD = frozenset(("reward",))
 _SHOWN = 3
 _CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
@@ -163,18 +164,18 @@ class Patterns:
     @property
     def seen(self) -> str:
         """The most frequent ones in words, and what to do; a loss that only single lines report is named."""
-        measured: set[str] = set()
+        meant: set[frozenset[str]] = set()
         told: list[str] = []
         for names, count in self._counts.most_common():
             values = [name for name in names if may_measure(name, self._fields)]
             if values and count >= REPEATED and len(told) < _SHOWN:
                 counters = [name for name in names if names_counter(name, self._fields)]
                 told.append(f"{count:,} lines report {names_in_words(values + counters)}")
-                measured.update(values)
-        if told and all(self._meant((name,)) == {"reward"} for name in measured):
-            told[-1] += f"; {REWARDS_ALONE}"
-        elif told:
-            told[-1] += "; map one with --format console --map training_loss=NAME"
+                meant.update(self._meant((name,)) for name in values)
+        if _REWARD in meant:
+            told.append(REWARDS_ALONE)
+        if meant - {_REWARD}:
+            told.append("map one with --format console --map training_loss=NAME")
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")

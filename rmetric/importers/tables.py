@@ -72,9 +72,9 @@ def imported(
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
         if absent:
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
-        hint = REWARDS_ALONE if "reward" in columns.fields else "name one with --map training_loss=COLUMN"
-        why = f"; {columns.notes[0] if columns.notes else hint}"
-        raise UserError(f"{path} has no column of use (its columns: {names_in_words(survey.seen)}){why}")
+        hints = [REWARDS_ALONE] if "reward" in columns.fields else []
+        hints = hints + columns.notes[:1] or ["name one with --map training_loss=COLUMN"]
+        raise UserError(f"{path} has no column of use (its columns: {names_in_words(survey.seen)}); {'; '.join(hints)}")
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)

@@ -235,8 +235,8 @@ def test_rewards_alone_are_said_to_be_that_and_no_counter_is_proposed(tmp_path: 
     with pytest.raises(UserError, match=r"'steps_done'; rewards alone cannot be judged\)"):
         detect_format(path)
     table = tmp_path / "log.csv"
-    table.write_text("episode,total_reward,steps_done\n" + "".join(f"{n},{n / 3},{90 * n}\n" for n in range(9)))
-    with pytest.raises(UserError, match=r"'steps_done'\); rewards alone cannot be judged"):
+    table.write_text("episode,total_reward,steps_done,eps\n" + "".join(f"{n},{n / 3},{90 * n},0.1\n" for n in range(9)))
+    with pytest.raises(UserError, match=r"rewards alone cannot be judged; .* one with .*\('eps'\)"):
         list(runs_of(table))
 
 
