@@ -22,7 +22,7 @@ from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
-from rmetric.importers.rows import NO_COLUMN, as_number
+from rmetric.importers.rows import LONGEST_SHOWN, NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.importers.wandb_run import MAGIC, wandb_files
@@ -218,7 +218,7 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
 def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoReturn:
     if cells := nameless_cells([line for line in head.decode(errors="replace").splitlines() if line.strip()]):
         columns = f"{len(cells)} columns of numbers" if len(cells) > 1 else "numbers"
-        first = ", ".join(f"{place}: {cell}" for place, cell in enumerate(cells[:MOST_SHOWN], 1))
+        first = ", ".join(f"{place}: {cell[:LONGEST_SHOWN]}" for place, cell in enumerate(cells[:MOST_SHOWN], 1))
         raise UserError(
             f"{path} has {columns} without names; put a line with their names before them, such as step,loss, or name "
             f"them by their places with --map, such as training_loss=NUMBER (in the first line {first})"
