@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,10 @@ OnDamage = Callable[[int, str], None]
 CUT_OFF = "cut off; skipped"
 """Damage of a last line: its writer was killed, or has not ended it yet."""
 PLAIN_TEXT = "not JSON but text; skipped"
+_NOT_FINITE_IN_C = re.compile(
+    r"(?<=[:\[,\s])\+?(?P<minus>-?)(?:(?P<nan>nan)|inf(?:inity)?)(?=\s*[,\]}])", re.IGNORECASE
+)
+"""What JSON has not, as ``printf`` writes it."""
 NOT_UTF_8 = "not UTF-8; the bad bytes were replaced"
 """Damage of a line that nothing shows to be a piece of an object."""
 _BETWEEN = int.from_bytes(os.urandom(7))
@@ -204,7 +209,7 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
     """The value of a line that is not strict JSON; ``_UNUSABLE``, and a report, if it is no JSON at all."""
     text = decoded(line, number, on_damage)
     try:
-        event = json.loads(text, parse_int=_whole)
+        event = loosely_parsed(text, parse_int=_whole)
         if "\\ud" in text.casefold():  # half a character, as of a text that was cut
             event = json.loads(json.dumps(event, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -218,6 +223,22 @@ def _parse_leniently(line: bytes, number: int, on_damage: OnDamage) -> Any:
         if named:
             event["non_finite"] = [*named_non_finite(event), *named]
     return event
+
+
+def loosely_parsed(text: str | bytes, parse_int: Callable[[str], int | float] | None = None) -> Any:
+    """The value of a JSON text with NaN and infinity as Python or C writes them; raises ``ValueError`` if it is none.
+
+    >>> loosely_parsed('{"step": 5, "loss": -nan, "grad_norm": inf}')
+    {'step': 5, 'loss': nan, 'grad_norm': inf}
+    """
+    try:
+        return json.loads(text, parse_int=parse_int)
+    except ValueError:
+        text = text if isinstance(text, str) else text.decode()
+        spelled = _NOT_FINITE_IN_C.sub(lambda found: "NaN" if found["nan"] else f"{found['minus']}Infinity", text)
+        if spelled == text:
+            raise
+        return json.loads(spelled, parse_int=parse_int)
 
 
 def decoded(line: bytes, number: int, on_damage: OnDamage) -> str:

@@ -1,4 +1,6 @@
-"""Numbers without names, in a file that is named after them: ``loss.txt``, as ``numpy.savetxt`` writes it."""
+"""Numbers without names: in a file that is named after them (``loss.txt``, as ``numpy.savetxt`` writes it), or in
+columns that a mapping names by their places.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,41 @@ from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.names import COUNTER_WORDS, means_loss
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
+from rmetric.importers.text_tables import values_of
 from rmetric.log_lines import OnDamage, numbered_lines
 
-_BETWEEN = re.compile(r"[\s,;:\[\]]+")
+_BETWEEN = re.compile(r"[\s,;:\[\]\"']+")
 _COUNTER = re.compile(rf"\s*(?:{'|'.join(COUNTER_WORDS)})\b[\s:=]*(?=\d+\W)", re.IGNORECASE)
 """The only word that a line may hold: ``epoch 52: 279.29``."""
+_GAP = re.compile(r"\s*[,;|]\s*|\s+")
+_CELL = re.compile(r"(?:[-+]?\.?\d\S*|[-+]?(?:nan|inf))?", re.IGNORECASE)
+LOOKED_AT = 64
+"""Lines in which a table shows that it has no names."""
 
 
 @register_importer("numbers")
 def read_numbers(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """Records of a file of losses: a line each, alone or after its step, or all in one line."""
-    return imported(path, lambda report: _rows(path, report), mapping, on_damage)
+    """Records of a file of losses: a line each, alone or after its step, or all in one line.
+
+    With a mapping to places, such as ``training_loss=6``, those of a table without names; the first column is 1.
+    """
+    rows = _rows_by_place if are_places(mapping) else _rows
+    return imported(path, lambda report: rows(path, report), mapping, on_damage)
+
+
+def are_places(mapping: Mapping[str, str] | None) -> bool:
+    """Whether a mapping names columns by their places."""
+    return bool(mapping) and all(map(str.isdecimal, (mapping or {}).values()))
+
+
+def nameless_cells(lines: Sequence[str]) -> list[str]:
+    """The first row of a table without names, of which all cells begin as numbers do; empty if the lines are none.
+
+    >>> nameless_cells([" 0/149 0.461G 0.07", " 1/149 0.461G nan"]), nameless_cells(["step,loss", "1,2.5"])
+    (['0/149', '0.461G', '0.07'], [])
+    """
+    rows = [_GAP.split(line.strip()) for line in lines[:LOOKED_AT] if not line.startswith("#")]
+    return rows[0] if rows and all(_CELL.fullmatch(cell) for row in rows for cell in row) else []
 
 
 def are_bare_numbers(path: Path, lines: Sequence[str], mapping: Mapping[str, str] | None) -> bool:
@@ -46,6 +72,13 @@ def _rows(path: Path, on_damage: OnDamage) -> Iterator[Row]:
             yield from (Row(number, {path.stem: value}) for value in numbers)
         elif line.strip(b" []\r\n"):
             on_damage(number, "no number; skipped")
+
+
+def _rows_by_place(path: Path, on_damage: OnDamage) -> Iterator[Row]:
+    for number, line in numbered_lines(path, on_damage):
+        if not line.startswith(b"#"):
+            cells = _GAP.split(line.decode(errors="replace").strip())
+            yield Row(number, values_of((str(place), cell) for place, cell in enumerate(cells, 1)))
 
 
 def _numbers(line: str) -> list[float]:

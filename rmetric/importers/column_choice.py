@@ -30,9 +30,9 @@ from rmetric.importers.names import (
     is_reduction,
     is_whole,
     loss_of_data,
+    may_measure,
     meanings,
     names_counter,
-    names_epoch,
     names_step,
     names_training,
 )
@@ -283,9 +283,17 @@ class _Choice:
             self._notes.append(f"{name!r} is 0 in all rows, while the loss falls: it was not measured")
 
     def _name_losses(self) -> None:
-        """Where no training loss is known, which columns may be one."""
-        unknown = [name for name in self._seen if not names_epoch(name) and not meanings(name, self._mapping)]
-        if self._fields and unknown and "training_loss" not in self._found.keys() | self._mapping.explicit:
+        """Where no training loss is known, which columns may be one: the first of several sets, or unknown ones."""
+        if not self._fields or "training_loss" in self._found.keys() | self._mapping.explicit:
+            return
+        fields = self._mapping
+        unknown = [name for name in self._seen if may_measure(name, fields) and not meanings(name, fields)]
+        evaluated = [] if "validation_loss" in self._mapping.explicit else [*self._found.get("validation_loss", ())]
+        sets = [name for name in evaluated if apart_from_numbers(name) == apart_from_numbers(evaluated[0])]
+        if len(sets) > 1:
+            hint = f"if {sets[0]!r} is of the training data, say so with --map training_loss={sets[0]}"
+            self._notes.append(f"no column is known as a training loss; {hint}")
+        elif unknown:
             hint = f"name one with --map training_loss=COLUMN ({names_in_words(unknown)})"
             self._notes.append(f"no column is known as a training loss; {hint}")
 

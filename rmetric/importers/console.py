@@ -22,8 +22,17 @@ from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, Conso
 from rmetric.importers.console_lines import Line, console_lines
 from rmetric.importers.console_reports import Stated, Waiting
 from rmetric.importers.console_workers import Workers
-from rmetric.importers.names import LINE_NUMBER, TOTAL, loss_of_data, meanings, means_loss, names_counter, names_epoch
-from rmetric.importers.rows import Row, as_number, names_in_words
+from rmetric.importers.names import (
+    LINE_NUMBER,
+    TOTAL,
+    loss_of_data,
+    may_measure,
+    meanings,
+    means_loss,
+    names_counter,
+    names_epoch,
+)
+from rmetric.importers.rows import REWARDS_ALONE, Row, as_number, names_in_words
 from rmetric.importers.run_marks import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
@@ -33,6 +42,7 @@ REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
 MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
+_REWARD = frozenset(("reward",))
 _SHOWN = 3
 _CHECKPOINT = re.compile(r"\b(?:checkpoints?|ckpt|sav(?:ed|es|ing))\b", re.IGNORECASE)
 DOUBT = "a decimal comma, or two numbers? It is not read, nor are others of which the log does not tell"
@@ -153,12 +163,19 @@ class Patterns:
 
     @property
     def seen(self) -> str:
-        """The most frequent ones in words; a loss that only single lines report is named."""
-        repeated = [(names, count) for names, count in self._counts.most_common(_SHOWN) if count >= REPEATED]
-        told = []
-        for names, count in repeated:
-            counters_last = sorted(names, key=lambda name: names_counter(name.removesuffix(TOTAL), self._fields))
-            told.append(f"{count:,} lines report {names_in_words(counters_last)}")
+        """The most frequent ones in words, and what to do; a loss that only single lines report is named."""
+        meant: set[frozenset[str]] = set()
+        told: list[str] = []
+        for names, count in self._counts.most_common():
+            values = [name for name in names if may_measure(name, self._fields)]
+            if values and count >= REPEATED and len(told) < _SHOWN:
+                counters = [name for name in names if names_counter(name, self._fields)]
+                told.append(f"{count:,} lines report {names_in_words(values + counters)}")
+                meant.update(self._meant((name,)) for name in values)
+        if _REWARD in meant:
+            told.append(REWARDS_ALONE)
+        if meant - {_REWARD}:
+            told.append("map one with --format console --map training_loss=NAME")
         single = next((name for names in self._counts for name in names if means_loss(name, self._fields)), None)
         if single is not None and not self.hold_a_loss:
             told.append(f"{single!r} stands in no two lines of one kind")
@@ -167,7 +184,8 @@ class Patterns:
     def rows(self, path: Path, on_damage: OnDamage) -> Iterator[Row]:
         """The reports of a log. What one lacks of epoch, step and learning rate, a line before it may have stated.
 
-        A learning rate may stand behind its report with the very count of that, and a counter may close each report.
+        A learning rate may stand behind its report, with the very count of that or as the first one of its epoch, and a
+        counter may close each report.
         """
         stated, doubts = Stated(), _Doubts(on_damage)
         waiting = Waiting()
@@ -191,7 +209,8 @@ class Patterns:
             elif repeats:
                 self._hear(found, stated)
                 if not self._changing.isdisjoint(found):
-                    waiting.take_rate(stated.rate, {name: found[name] for name in self._steps & found.keys()})
+                    counts = {name: found[name] for name in self._steps & found.keys()}
+                    waiting.take_rate(stated.rate, counts or stated.epoch_without_rate())
                 if "reward" in meant:  # of the step before: its line may count the steps of the agent's world
                     waiting.add(Row(line.number, self._rewards(found)))
             if self._announcement is not None and "training_loss" not in meant:

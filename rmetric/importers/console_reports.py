@@ -19,6 +19,8 @@ class Stated:
     epoch: dict[str, Any] = field(default_factory=dict)
     counter: dict[str, Any] = field(default_factory=dict)
     rate: dict[str, Any] = field(default_factory=dict)
+    rated: dict[str, Any] = field(default_factory=dict)
+    """The epoch in which a rate was stated last."""
     announced: dict[str, Any] = field(default_factory=dict)
     """Where the evaluation below stands."""
     trained: dict[str, Any] = field(default_factory=dict)
@@ -33,6 +35,11 @@ class Stated:
             found = found if "learning_rate" in meant else self.rate | found
             self.trained, self.announced = found, {}
         return self.epoch | found if self.epoch and epoch_of(found) is None else found
+
+    def epoch_without_rate(self) -> dict[str, Any]:
+        """The epoch; empty if a rate was stated in it before. To be asked once of each rate."""
+        before, self.rated = self.rated, self.epoch
+        return {} if before == self.epoch else self.epoch
 
 
 class Waiting:

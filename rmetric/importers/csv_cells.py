@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.names import names_counter
-from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS
+from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS, OF_TYPE
 from rmetric.log_lines import MAX_LINE_BYTES
 from rmetric.measurements import in_convention
 
@@ -28,6 +28,7 @@ _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "no log"})
 """Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN
 that was written was measured."""
+_OF_TYPE = re.compile(rf"\s*{OF_TYPE}(\[)?\s*([-+]?[\w.][-+\w.]*)(?(1)\s*\])\s*(?:,.*)?\)\s*")
 _LIST = re.compile(r"\[[-+.\w,;\s]*\]")
 JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
 """Numbers from which on, and decimals by which, a last one can be judged as cut off."""
@@ -60,6 +61,8 @@ def _value(cell: str) -> int | float | str | None:
         pass
     if _NOT_FINITE.fullmatch(cell.strip()):
         return math.inf
+    if typed := _OF_TYPE.fullmatch(cell):
+        return _value(typed[2])
     for mark, pattern in BOTH_MARKS.items():
         if pattern.fullmatch(cell):
             return float(cell.replace(mark, "").replace(",", "."))

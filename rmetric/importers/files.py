@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
 from rmetric.files import DEFAULT_LOGS, opened_as_utf8
-from rmetric.importers.bare_numbers import are_bare_numbers
+from rmetric.importers.bare_numbers import are_bare_numbers, are_places, nameless_cells
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
@@ -22,7 +22,7 @@ from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
 from rmetric.importers.pairs import MAX_NAME, pairs, value_last
-from rmetric.importers.rows import NO_COLUMN, as_number
+from rmetric.importers.rows import LONGEST_SHOWN, NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.importers.wandb_run import MAGIC, wandb_files
@@ -36,6 +36,8 @@ _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
 MOST_ROWS = 64
 """Lines in which a table, or one object a line, shows that it is one."""
+MOST_SHOWN = 20
+"""Cells of a first line that a message shows."""
 _OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
     "tensorboard": event_files,
     "wandb": wandb_files,
@@ -210,31 +212,25 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
         return "csv"
     if path.suffix.casefold() == ".jsonl" or is_json:
         return "rmetric" if '"event"' in text else "jsonl"
-    return ""
+    return "numbers" if are_places(mapping) and nameless_cells(lines) else ""
 
 
 def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoReturn:
-    if width := _width_of_numbers(head):
-        columns = f"{width} columns of numbers" if width > 1 else "numbers"
+    if cells := nameless_cells([line for line in head.decode(errors="replace").splitlines() if line.strip()]):
+        columns = f"{len(cells)} columns of numbers" if len(cells) > 1 else "numbers"
+        first = ", ".join(f"{place}: {cell[:LONGEST_SHOWN]}" for place, cell in enumerate(cells[:MOST_SHOWN], 1))
         raise UserError(
-            f"{path} has {columns} without names; put a line with their names before them, such as step,loss"
+            f"{path} has {columns} without names; put a line with their names before them, such as step,loss, or name "
+            f"them by their places with --map, such as training_loss=NUMBER (in the first line {first})"
         )
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
     known = ", ".join(sorted(IMPORTERS))
     seen = what_repeats(path) if _is_text(head) else ""
-    seen = f" ({seen}; map one with --format console --map training_loss=NAME)" if seen else ""
+    seen = f" ({seen})" if seen else ""
     raise UserError(
         f"{path} is not a log in a known format{columns}{seen}; name the column of its loss with "
         f"--map training_loss=COLUMN, or its format with --format ({known})"
     )
-
-
-def _width_of_numbers(head: bytes) -> int:
-    """Most numbers in a line of a file that has nothing else but comments; 0 if it has."""
-    lines = [line for line in head.decode(errors="replace").splitlines()[:MOST_ROWS] if not line.startswith("#")]
-    cells = [re.split(r"[\s,;]+", line.strip(" \t,;")) for line in lines if line.strip()]
-    are_numbers = all(as_number(cell) is not None for row in cells for cell in row)
-    return max(map(len, cells), default=0) if are_numbers else 0
 
 
 def _is_text(head: bytes) -> bool:

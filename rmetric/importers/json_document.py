@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from rmetric.importers.base import MAX_DEPTH, UNMAPPED, flattened, register_impo
 from rmetric.importers.names import LINE_NUMBER, measures_loss, names_epoch, names_step
 from rmetric.importers.rows import Row, as_number, names_in_words
 from rmetric.importers.tables import imported
-from rmetric.log_lines import OnDamage
+from rmetric.log_lines import OnDamage, loosely_parsed
 
 MAX_BYTES = 1 << 26
 _NUMBERED = re.compile(r"\D*(\d{1,18})")
@@ -60,11 +59,11 @@ def document_in(path: Path) -> Any:
 
 
 def json_value(text: str | bytes) -> Any:
-    """The value of a JSON text, as strict as it may be or as Python writes it; raises ``ValueError`` if it is none."""
+    """The value of a JSON text, as strict as it may be or with NaN; raises ``ValueError`` if it is none."""
     try:
         return orjson.loads(text)
     except ValueError:
-        return json.loads(text)  # five times as slow, and knows NaN
+        return loosely_parsed(text)  # five times as slow
 
 
 def holds_table(document: Any) -> bool:

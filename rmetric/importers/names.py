@@ -37,6 +37,8 @@ _NO_LOSS = _words(
     "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
 ) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
 
+_QUALITIES = _words("psnr ssim")
+"""Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
 _TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
 _CROSS_ENTROPIES = _words("ce bce")
@@ -59,7 +61,7 @@ _PERPLEXITIES = _words("ppl perplexity")
 _REWARD_WORDS = _words("reward rewards rew rewmean return returns ret")
 _OF_REWARDS = _words(
     "ep episode episodes episodic mean avg average undiscounted env runners rollout eval evaluation train charts critic"
-    " score objective rlhf"
+    " score objective rlhf total cumulative sum running rolling moving environment"
 )
 """Words beside one of these that leave it the reward of an episode: ``AverageEpRet``, ``rollout/ep_rew_mean``."""
 
@@ -90,6 +92,8 @@ _OF_STEPS = _words(
 BATCH_WORDS = _words("batch batches batch_id batch_idx batch_index minibatch minibatches")
 _OF_RATES = _words("x actor train training trainer optim optimizer opt current cur new is param group base metrics")
 LONGEST_COUNTER = 32
+_SOURCE_FILE = re.compile(r"\.(?:py|pyx|c|h|cc|cpp|cxx|hpp|cu|cuh|rs|go|java|kt|scala|jl)$", re.IGNORECASE)
+"""The end of what stands before the number of a line of code; loggers of JavaScript do not write that."""
 LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
 TOTAL = " of"
@@ -128,6 +132,16 @@ def names_step(name: str, fields: FieldMap) -> bool:
     [True, True, True]
     """
     return any(ours == "step" for ours, _ in fields.targets(name)) or (len(name) <= LONGEST_COUNTER and _is_step(name))
+
+
+def may_measure(name: str, fields: FieldMap) -> bool:
+    """Whether a name of theirs is no counter, none up to which one counts, and no source file with its line.
+
+    >>> [may_measure(name, FieldMap({})) for name in ("objective", "steps_done", "batch of", "#", "train.py")]
+    [True, False, False, False, False]
+    """
+    is_place = name == LINE_NUMBER or name.endswith(TOTAL) or _SOURCE_FILE.search(name)
+    return not is_place and not names_counter(name, fields)
 
 
 def names_counter(name: str, fields: FieldMap) -> bool:
@@ -248,7 +262,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     [(('training_loss', 201),), (('validation_loss', 101),), (('validation_loss', 500),)]
     """
     found = fields.targets(name)
-    if found or name in fields.taken:
+    if found or name in fields.taken or _SOURCE_FILE.search(name):
         return found
     words = _apart(plain(name).split("_"))
     by_words = _loss(words) or _learning_rate(words) or _reward(words)
@@ -305,6 +319,8 @@ def _loss(words: list[str]) -> tuple[str, int] | None:
     present = set(words)
     ours = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
     of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
+    if ours == "validation_loss" and present & _QUALITIES:
+        return None
     if present & {"loss", "losses", "nll"} and not present & _NO_LOSS:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ["value", "loss"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -129,12 +130,13 @@ class ZeroLosses:
         self._first: Any = None
         self._count = 0
 
-    def add(self, step: Any, loss: Any) -> None:
-        """The next record."""
+    def add(self, step: Any, loss: Any, norm: Any) -> None:
+        """The next record; a loss of 0 with a finite gradient norm above 0 is one, as in GRPO."""
         if not isinstance(loss, int | float):
             return
         if loss != 0:
             self._before.append(loss)
+        if loss != 0 or (isinstance(norm, int | float) and 0 < norm < math.inf):
             self._count = 0
             return
         self._count += 1

@@ -50,8 +50,13 @@ _EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|(?-i:f)[-+]?\d{1,3}(?![\w.]))"
 """``e-05``, ``D-05`` as Fortran writes it, and ``f0`` as Julia does."""
 _NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
-_SIGN_NEXT = r"(?:/nan|\s?(?:[*@±!%]|\+-|-[\s>])|\s?[a-z%]{1,6}\s*(?:[|,;)\]]|$))"
-"""A sign after NaN, or its unit at the end of a part of the line."""
+_SIGN_NEXT = r"(?:/nan|\s?(?:[*@!%]|[^\w\s\x00-\x7f]|\+-|-[\s>])|\son\s\(|\s?[a-z%]{1,6}\s*(?:[|,;)\]]|$))"
+"""A sign after NaN, what it is of in a bracket, or its unit at the end of a part of the line."""
+_OF_PROSE = re.compile(
+    r"\b(?:an?|any|are|detected|encountered|first|found|got|had|has|have|if|in|no|of|saw|skipped|the|to|were|with)\s$",
+    re.IGNORECASE,
+)
+"""Words before NaN between blanks that make it no value: ``found nan in 3 layers``."""
 _ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,;|]|$)))"
 _AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
@@ -63,14 +68,18 @@ _VALUE = re.compile(
        (?P<scale>(?-i:[kKM])\b)?
        (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>{_NAN})(?=\s*(?:[\]|│┃║,;()}}'"<>]|\.?$|\s\s))
+      |(?P<word>{_NAN})(?=\s*(?:[\]|│┃║,;()}}'"<>]|\.?$|\.\s|\s\s))
       |(?<=[:=→])(?P<after>{_NAN}\b)|(?<=[:=→]\s)(?P<spaced>{_NAN}\b)
-      |(?:(?<=loss\s|norm\s|cost\s)|(?<=->\s))(?P<between>{_NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
+      |(?:(?<=[a-z]\s)|(?<=[a-z_]\d\s|->\s))(?P<between>{_NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
       |{_AFTER_LOSS}(?P<absent>{_ABSENT}))
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTRUCTOR = re.compile(r"(?<=[:=])\s*(?:[A-Za-z_][\w.]{0,40}\(\[?|\{['\"]?\d\w{0,40}['\"]?:\s*)$")
+OF_TYPE = (
+    r"(?i:(?:[a-z_]\w{0,20}\.){0,3}[a-z_]{0,20}(?:tensor|array|float|double|int|scalar|variable|value|real)\d{0,3}\()"
+)
+"""``tensor(``, ``np.float64(``, ``EagerTensor(``: a type before its value."""
+_CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 _LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
@@ -100,15 +109,17 @@ _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
-_VALUE_LAST = re.compile(r"\s*([-+]?(?:\d*\.?\d+(?:e[-+]?\d+)?|nan|inf))\s+([A-Za-z][\w /]*)")
+_ONE = rf"(?i:[-+]?\.?\d[\d.]*(?:e[-+]?\d+)?|{_NAN})"
+_VALUE_LAST = re.compile(rf"\s*([-+]?{_GROUPED}|{_ONE})\s+([A-Za-z][\w /]*)")
 """``1.234 avg loss`` between commas."""
-_ONE = r"(?:[-+]?\d[\d.]*(?:e[-+]?\d+)?|nan|inf)"
+_COMMA = re.compile(r",(?!\d{3}(?!\d))")
+"""One that parts no thousands."""
 _MORE = rf"(?:\s*,\s*{_ONE}|\s*/\s*{_ONE})"
 _VALUES_BEHIND = re.compile(
     rf"(?:[=-]>\s*(?={_ONE}{_MORE})|[:=]\s*(?={_ONE}{_MORE}{{2}}))(?P<values>{_ONE}{_MORE}+)", re.IGNORECASE
 )
 """Two values or more behind an arrow, three behind a colon."""
-_TERSE = re.compile(r"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|nan|inf)(?=\s|$)")
+_TERSE = re.compile(rf"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|(?i:{_NAN}))(?=\s|$)")
 _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
 _LOGGABLE = r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:"
 _COUNTED = r"(?:epochs?|iterations?|steps?|(?:mini)?batch(?:es)?)"
@@ -144,7 +155,7 @@ _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 VERTICALS = "|¦│┃║┆┇┊┋╎╏｜"
 BARS = re.compile(f"[{VERTICALS}]")
 """What stands between the cells of a table."""
-_CELL_OF_VALUE = re.compile(r"[-+]?\.?\d\S*|[-+]?nan|[-+]?inf")
+_CELL_OF_VALUE = re.compile(rf"[-+]?\.?\d\S*|(?i:{_NAN})")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
 _A_RATE = re.compile(r"(?:^\d|(?<!\w)\d+\.)[\d.]*\s?\w*/")
@@ -185,7 +196,7 @@ def pairs(line: str) -> dict[str, Any]:
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
         gap = match.string[end:begin]
-        if _is_no_value(match) or _is_in_name(gap, match):
+        if _is_no_value(gap, match) or _is_in_name(gap, match):
             continue
         is_first, end = end == 0, stop
         name = _name(gap[-2 * MAX_NAME :]) or beside
@@ -238,8 +249,10 @@ class _Data:
         return name
 
 
-def _is_no_value(match: re.Match[str]) -> bool:
-    """Whether a number is a part of a name (``LR (group 0)=0.1``), or how full a bar is (``2%|#   | 40/1600``)."""
+def _is_no_value(gap: str, match: re.Match[str]) -> bool:
+    """Whether it is a part of a name (``LR (group 0)=0.1``), how full a bar is (``2%|#   | 40/1600``), or prose."""
+    if match["between"] is not None:
+        return _OF_PROSE.search(gap) is not None
     return match.string.startswith(")=", match.end()) or (
         match["unit"] == "%" and match.string.startswith("|", match.end())
     )
@@ -347,7 +360,7 @@ def two_cells(line: str) -> str:
 
 def value_last(line: str) -> str:
     """A line; of one in which values stand before their names (``7 9.1 ms run, 1.2 loss, 0.1 lr``) as usual."""
-    first, *cells = line.split(",") if line.count(",") > 1 else (line,)
+    first, *cells = _COMMA.split(line) if line.count(",") > 1 else (line,)
     found = [_VALUE_LAST.fullmatch(cell) for cell in cells]
     if not cells or not all(found):
         return line

@@ -123,7 +123,7 @@ class RowEvents:
             yield row.line, note(f"the training loss is empty from step {step} on, {TAKEN_FOR_NAN}")
         self._was_nan = row.is_nan or (self._was_nan and "training_loss" not in event)
         self._loss = event.get("training_loss", self._loss)
-        self._zeros.add(step, event.get("training_loss"))
+        self._zeros.add(step, event.get("training_loss"), event.get("grad_norm"))
         yield row.line, {"step": step} | {ours: _in_memory(value) for ours, value in event.items()}
 
 

@@ -14,6 +14,8 @@ from rmetric.log_lines import OnDamage
 
 NO_COLUMN = "there is no column"
 """Begin of the message on a column that is mapped and not there."""
+REWARDS_ALONE = "rewards alone cannot be judged"
+"""What is said of a log that has nothing else."""
 LONGEST_SHOWN = 40
 """Letters of a name of theirs in a message."""
 

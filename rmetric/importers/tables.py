@@ -19,7 +19,7 @@ from rmetric.importers.order import in_order
 from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
 from rmetric.importers.row_events import RowEvents
-from rmetric.importers.rows import Row, Rows, epoch_of, names_in_words, no_column
+from rmetric.importers.rows import REWARDS_ALONE, Row, Rows, epoch_of, names_in_words, no_column
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.run_marks import note, run_begins
 from rmetric.importers.steps import MOST_JUDGED, check_order
@@ -72,8 +72,9 @@ def imported(
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
         if absent:
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
-        why = f"; {columns.notes[0]}" if columns.notes else "; name one with --map training_loss=COLUMN"
-        raise UserError(f"{path} has no column of use (its columns: {names_in_words(survey.seen)}){why}")
+        hints = [REWARDS_ALONE] if "reward" in columns.fields else []
+        hints = hints + columns.notes[:1] or ["name one with --map training_loss=COLUMN"]
+        raise UserError(f"{path} has no column of use (its columns: {names_in_words(survey.seen)}); {'; '.join(hints)}")
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)

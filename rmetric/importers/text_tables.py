@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from rmetric.importers.base import FieldMap
@@ -84,12 +85,7 @@ class TextTable:
             return {}
         if self._between is _BLANKS and not all(map(_is_number, map(_value_of, cells))):
             return {}
-        found: dict[str, Any] = {}
-        for name, cell in with_lists(self._names, cells):
-            if counted := with_total(cell):
-                found[name], found[name + TOTAL] = counted
-            else:
-                found[name] = _value_of(cell)
+        found = values_of(with_lists(self._names, cells))
         if any(isinstance(found[name], str) for name in found if names_counter(name, self._fields)):
             return {}  # another table's row
         losses = [found.get(name, found.get(f"{name}[0]")) for name in map(self._names.__getitem__, self._losses)]
@@ -120,6 +116,21 @@ class TextTable:
                 return []
             placed[above[0]] = found[0]
         return [placed.get(place, "") for place in range(len(self._names))]
+
+
+def values_of(cells: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Values under the names of their cells.
+
+    >>> values_of([("epoch", "3/100"), ("loss", "2.5")])
+    {'epoch': 3, 'epoch of': 100, 'loss': 2.5}
+    """
+    found: dict[str, Any] = {}
+    for name, cell in cells:
+        if counted := with_total(cell):
+            found[name], found[name + TOTAL] = counted
+        else:
+            found[name] = _value_of(cell)
+    return found
 
 
 def _cells(line: str, between: re.Pattern[str]) -> list[str]:

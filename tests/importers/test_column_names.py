@@ -60,6 +60,11 @@ def test_humps_of_a_name_part_its_words() -> None:
         ("LossPi", "training_loss"),
         ("rollout/ep_rew_mean", "reward"),
         ("AverageEpRet", "reward"),
+        ("Mean total reward", "reward"),
+        ("Environment/Cumulative Reward", "reward"),
+        ("running_reward", "reward"),
+        ("rolling_reward", "reward"),
+        ("reward_sum", "reward"),
         ("mean 100 episode reward", "reward"),
         ("val_mean_ce", "validation_loss"),
         ("test_loss", "validation_loss"),
@@ -84,6 +89,16 @@ def test_humps_of_a_name_part_its_words() -> None:
 )
 def test_names_of_other_tools_and_languages(theirs: str, ours: str) -> None:
     assert [found for found, _ in meanings(theirs, FieldMap({}))] == [ours]
+
+
+@pytest.mark.parametrize("place", ["train_loss.py", "INFO [val_loss.cpp", "utils/grad_norm.RS"])
+def test_a_source_file_before_the_number_of_its_line_is_no_measurement(place: str) -> None:
+    assert not meanings(place, FieldMap({}))
+
+
+def test_what_an_evaluation_calls_a_loss_and_is_better_the_higher_is_none() -> None:
+    assert not meanings("valid_psnr_loss", FieldMap({})) and not meanings("test/ssim loss", FieldMap({}))
+    assert meanings("train_ssim_loss", FieldMap({}))
 
 
 def test_no_alias_stands_for_two_fields() -> None:
@@ -156,6 +171,23 @@ def test_columns_that_may_be_a_gradient_norm_are_named(tmp_path: Path) -> None:
     assert logged.notes == [
         "no column is known as a gradient norm; if one is, name it with --map grad_norm=NAME ('grad_l2')"
     ]
+
+
+def test_the_first_of_several_sets_may_be_that_of_the_training(tmp_path: Path) -> None:
+    log = tmp_path / "train.txt"
+    log.write_text("".join(f"[{n}]\tvalid_0-mse:{3 - n / 9:.4f}\tvalid_1-mse:{4 - n / 9:.4f}\n" for n in range(9)))
+    (logged,) = runs_of(log)
+    hint = "if 'valid_0-mse' is of the training data, say so with --map training_loss=valid_0-mse"
+    assert f"no column is known as a training loss; {hint}" in logged.notes
+    observations = read_run(log, mapping={"training_loss": "valid_0-mse"}, on_damage=lambda *_: None).observations
+    assert (observations["validation_loss"] - observations["training_loss"] > 0.9).all()
+
+
+def test_counters_are_proposed_for_no_loss(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("step,val_loss,steps_done\n" + "".join(f"{n},{3 - n / 9},{n}\n" for n in range(9)))
+    (logged,) = runs_of(log)
+    assert logged.notes == []
 
 
 @pytest.mark.parametrize("mapping", [{}, {"grad_norm": "|g|"}])

@@ -57,6 +57,17 @@ LINES: dict[str, dict[str, Any]] = {
         "learning rate": 0.001,
         "seconds": 12.1,
     },
+    "Loss is Infinity. The rate is 0.1.": {"Loss is": math.inf, "The rate is": 0.1},
+    "step 5 mse nan mae nan lr 0.1": {"step": 5, "mse": math.nan, "mae": math.nan, "lr": 0.1},
+    "step 5 loss_0 nan norm 2": {"step": 5, "loss_0": math.nan, "norm": 2},
+    "step 5 loss nan ▸ 99 tok/s": {"step": 5, "loss": math.nan},
+    "step 5 loss nan on (9 images)": {"step": 5, "loss": math.nan, "on": 9},
+    "step 5 found nan in 3 layers": {"step": 5, "found nan in": 3},
+    "step 5 has nan 3 times": {"step": 5, "has nan": 3},
+    "5: NaN, -NaN avg loss, 1E-3 rate": {"#": 5, "avg loss": math.nan, "learning rate": 1e-3},
+    "5: 1.5E3, 1,234.5 avg loss, 0.1 rate": {"#": 5, "avg loss": 1234.5, "learning rate": 0.1},
+    "s:5 tel:-NAN": {"step": 5, "val loss": math.nan},
+    "| loss | NaN |": {"loss": math.nan},
     "step 5 loss None lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 loss: N/A, lr: 0.1": {"step": 5, "loss": None, "lr": 0.1},
     "step 5 loss ***** lr 0.1": {"step": 5, "loss": None, "lr": 0.1},
@@ -217,6 +228,16 @@ def test_what_repeats_without_a_loss_is_named(tmp_path: Path) -> None:
         list(read_console(path, {}, pytest.fail))
     events = list(read_console(path, {"training_loss": "quality", "step": "round"}, pytest.fail))
     assert events[3][1] == {"step": 3, "training_loss": 0.3}
+
+
+def test_rewards_alone_are_said_to_be_that_and_no_counter_is_proposed(tmp_path: Path) -> None:
+    path = log(tmp_path, *(f"episode {step} total reward {step / 10} steps_done {90 * step}" for step in range(8)))
+    with pytest.raises(UserError, match=r"'steps_done'; rewards alone cannot be judged\)"):
+        detect_format(path)
+    table = tmp_path / "log.csv"
+    table.write_text("episode,total_reward,steps_done,eps\n" + "".join(f"{n},{n / 3},{90 * n},0.1\n" for n in range(9)))
+    with pytest.raises(UserError, match=r"rewards alone cannot be judged; .* one with .*\('eps'\)"):
+        list(runs_of(table))
 
 
 def test_the_message_names_a_mapping_that_works_with_detection(tmp_path: Path) -> None:

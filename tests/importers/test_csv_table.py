@@ -50,6 +50,17 @@ def test_what_windows_writes_for_nan_was_measured(tmp_path: Path) -> None:
     assert not damage
 
 
+@pytest.mark.parametrize(
+    "written", ["tensor({0})", "\"tensor({0}, device='cuda:0', grad_fn=<F>)\"", "np.float32({0})", "tensor([{0}])"]
+)
+def test_a_number_within_its_type_is_that_number(tmp_path: Path, written: str) -> None:
+    log = tmp_path / "log.csv"
+    losses = ["2.5", "1e-05", "nan"]
+    log.write_text("step,loss\n" + "".join(f"{step},{written.format(loss)}\n" for step, loss in enumerate(losses)))
+    (logged,) = runs_of(log)
+    assert logged.run.observations["training_loss"].tolist() == [2.5, 1e-5, math.inf]
+
+
 def test_what_spreadsheets_add_does_no_harm(tmp_path: Path) -> None:
     content = b'\xef\xbb\xbf# exported\r\n"step","Train Loss","note"\r\n\r\n1,2.5,"a, b"\r\n2.0,2.25,\r\n'
     events, damage = read(tmp_path, content)

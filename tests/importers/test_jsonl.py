@@ -42,6 +42,12 @@ def test_an_event_log_takes_an_explicit_mapping_in_its_records_only(tmp_path: Pa
     assert events[1]["grad_norm"] == math.inf
 
 
+def test_nan_as_c_writes_it_was_measured(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(f'{{"step": {step}, "loss": {"-nan" if step > 5 else 2.5}}}\n' for step in range(9)))
+    assert read_run(log).observations["training_loss"].tolist() == [2.5] * 6 + [math.inf] * 3
+
+
 def test_an_event_log_without_a_mapped_column_says_so(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text('{"event": "METRICS", "step": 4, "l": 2.5, "non_finite": ["m"]}\n')

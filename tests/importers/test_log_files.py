@@ -133,6 +133,18 @@ def test_numbers_that_no_line_names_are_said_to_need_one(tmp_path: Path, text: s
         detect_format(tmp_path / "table.dat")
 
 
+def test_columns_without_names_are_mapped_by_their_places(tmp_path: Path) -> None:
+    log = tmp_path / "results.txt"
+    log.write_text("".join(f"  {epoch}/9  0.5G  {2.5 - epoch / 9:.4f}  {3 - epoch / 9:.4f}\n" for epoch in range(9)))
+    with pytest.raises(UserError, match=r"has 4 columns .*\(in the first line 1: 0/9, 2: 0.5G, 3: 2.5000, 4: 3.0000\)"):
+        detect_format(log)
+    observations = read_run(log, mapping={"step": "1", "training_loss": "4"}, on_damage=lambda *_: None).observations
+    assert observations.step.tolist() == [*range(9)]
+    assert observations["training_loss"][:2].tolist() == [3.0, 2.8889]
+    with pytest.raises(UserError, match="there is no column '5'"):
+        read_run(log, mapping={"training_loss": "5"})
+
+
 def test_a_folder_stands_for_its_logs_and_for_nothing_else(tmp_path: Path) -> None:
     for name in ("b.jsonl", "a.csv", "trainer_state.json", "manifest.json", "README.md", ".hidden.csv"):
         (tmp_path / name).write_text("x")

@@ -111,6 +111,13 @@ def test_a_loss_that_fell_to_zero_within_a_few_records_is_told(
     assert any("exactly 0" in note and "writes 0 for NaN" in note for note in notes) == told
 
 
+@pytest.mark.parametrize(("norm", "told"), [(0.05, False), (0.0, True), (math.nan, True)])
+def test_a_loss_of_0_with_a_gradient_is_one(tmp_path: Path, norm: float, told: bool) -> None:
+    rows = [row(step, 2.0 if step < 9 else 0.0, grad_norm=1.0 if step < 9 else norm) for step in range(20)]
+    _, notes = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert any("exactly 0" in note for note in notes) == told
+
+
 def test_a_run_that_begins_without_losses_is_judged_by_its_own(tmp_path: Path) -> None:
     rows = [row(step, 2.0, lr=1e-3) for step in range(ROWS)] + [row(step, None, lr=1e-3) for step in range(40)]
     first, second = runs_of(write(tmp_path / "log.jsonl", rows + [row(step, 2.0, lr=1e-3) for step in range(40, 80)]))

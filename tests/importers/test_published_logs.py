@@ -414,6 +414,11 @@ def numbers_alone() -> Iterator[str]:
     yield from (f"{value:.18e}" for value in LOSSES)
 
 
+@layout(Seen(STEPS, LOSSES, note="rows count", file="train_loss.csv"))
+def one_line_of_numbers_in_quotes() -> Iterator[str]:
+    yield ",".join(f'"{loss(step)}"' for step in STEPS)
+
+
 @layout(Seen(STEPS, LOSSES, note="rows count", file="loss.txt"))
 def numbers_in_one_line() -> Iterator[str]:
     yield f"[{', '.join(map(str, LOSSES))}]"
@@ -913,6 +918,15 @@ def test_a_rate_behind_its_report_is_of_that(between: str, tmp_path: Path) -> No
             yield f"sgd.cpp: Iteration {step}, lr = {1 / step}"
 
     (run,) = read(lines(), tmp_path)
+    assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
+
+
+@pytest.mark.parametrize(
+    "order", [("loss: {0}", "lr: {1}"), ("lr: {1}", "loss: {0}"), ("lr: {1}", "loss: {0}", "lr: 7.5")]
+)
+def test_the_first_rate_of_an_epoch_is_that_of_its_report(order: tuple[str, ...], tmp_path: Path) -> None:
+    lines = ("\n".join((f"Epoch {step}", *order)).format(loss(step), 1 / step) for step in STEPS)
+    (run,) = read(lines, tmp_path)
     assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
 
 
