@@ -23,6 +23,9 @@ LEAST_FIRST = 3
 """Training losses at least that tell where they stood at an evaluation."""
 LEAST_BEFORE, LEAP = 20, 2.0
 """Training losses before a leap, of which the highest lies so many times less far above their median."""
+BROKEN, BELOW = 100.0, 10.0
+"""How many times smaller than before a loss gets at once that is another one, and how far below zero in the largest
+before. Where examples come again, they are known better from one epoch to the next; twice as well, or ten times."""
 
 
 @dataclass(frozen=True)
@@ -69,32 +72,25 @@ class HeldOut:
         return float(np.median(now) - min(map(np.median, stood))) if len(now) else 0.0
 
     @property
-    def turns_at(self) -> int:
-        """Step of the last evaluation that is no higher than the lowest one, but for what no rise is."""
-        values: Floats = self.evaluations.values
-        near = np.flatnonzero(values <= values[self.lowest] + self.least_rise)
-        return int(self.evaluations.steps[near[-1]])
-
-    @property
     def leaps_with_training(self) -> bool:
         """Whether the training loss leaps between the last evaluation near the lowest one and the next.
 
         A leap upward ends more than twice as far above the median of as many losses before it (20 at least) as their
-        highest. One downward ends below their lowest by more than twice their range (of logarithms, of losses above 0).
+        highest. One downward ends at a hundredth of their lowest, or below zero by ten times their largest.
         """
-        turn = self.turns_at
-        begin, end = (self._at(step + 1) for step in (turn, self._evaluated_after(turn)))
+        steps: NDArray[np.int64] = self.evaluations.steps
+        values: Floats = self.evaluations.values
+        low = int(np.flatnonzero(values <= values[self.lowest] + self.least_rise)[-1])
+        begin, end = (self._at(int(step) + 1) for step in (steps[low], self._evaluated_after(int(steps[low]))))
         losses: Floats = self.loss.values
         leap = losses[begin:end]
         before = losses[max(begin - max(len(leap), LEAST_BEFORE), 0) : begin]
         if not (len(leap) and len(before)):
             return False
-        level = float(np.median(before))
-        if leap.max() - level > LEAP * (before.max() - level):
-            return True
-        if min(leap.min(), before.min()) > 0.0:
-            leap, before = np.log(leap), np.log(before)
-        return bool(before.min() - leap.min() > LEAP * np.ptp(before))
+        level, end_of_it = float(np.median(before)), float(leap.min())
+        upward = leap.max() - level > LEAP * (before.max() - level)
+        broken = 0.0 < BROKEN * end_of_it < before.min() or end_of_it < -BELOW * np.abs(before).max()
+        return bool(upward or broken)
 
     def _evaluated_after(self, step: int) -> int:
         """Step of the next evaluation, or of the last one."""

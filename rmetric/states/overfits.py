@@ -22,7 +22,7 @@ def overfits(observations: Observations) -> Evidence | None:
     neither significant nor steady, or below the noise of an evaluation or 1 % of the fall before it; where the training
     loss does not fall over the same steps, or ends no lower than it stood at the lowest validation loss; where it leaps
     as the validation loss begins to rise: labels or data have changed, however far it falls again. What was before a
-    change that somebody has announced is no lowest value. It lasts since the last evaluation near the lowest one.
+    change that somebody has announced is no lowest value.
     """
     held_out = HeldOut.of(observations)
     if held_out is None:
@@ -38,7 +38,7 @@ def overfits(observations: Observations) -> Evidence | None:
     is_one = upward and falling and not held_out.leaps_with_training
     return Evidence(
         score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
-        since=held_out.turns_at,
+        since=since,
         numbers={
             "rise": rise,
             "p_of_rise": p,
