@@ -28,6 +28,7 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
+from rmetric.states.series import finite, since_planned
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
@@ -361,14 +362,17 @@ def _is_up(event: Event, now: float) -> bool:
 def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Event | None, float]:
     """The event with which the loss came to stand manifold above all that it was before, whatever rose first; how many.
 
-    Of those before which it was so low, that is the last. An alert comes with the third high loss at the earliest.
+    Of those before which it was so low, and during or soon after which it was so high, that is the last. An alert comes
+    with the third high loss at the earliest. What was before a change that somebody has announced is no measure.
     """
-    losses = history["training_loss"]
+    history = since_planned(history)
+    loss = finite(history, "training_loss")
     for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
-        before = _finite(losses[history.step < event.step])[: 1 - LOST_RECORDS]
-        highest = float(np.abs(before).max(initial=0.0))
-        if _end(_finite(losses)) > MANIFOLD * highest > 0.0:
-            return event, _end(_finite(losses)) / highest
+        begin, end = np.searchsorted(loss.steps, (event.step, event.until + 1))
+        highest = float(np.abs(loss.values[: max(0, begin + 1 - LOST_RECORDS)]).max(initial=0.0))
+        soon = loss.values[begin : end + REARM_STEPS].max(initial=-math.inf)
+        if min(soon, _end(loss.values)) > MANIFOLD * highest > 0.0:
+            return event, _end(loss.values) / highest
     return None, 0.0
 
 

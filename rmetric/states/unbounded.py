@@ -1,4 +1,4 @@
-"""UNBOUNDED: the loss has fallen below zero by orders of magnitude more than it ever was."""
+"""UNBOUNDED: the loss falls, to below zero by orders of magnitude more than it was, and faster and faster."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from rmetric.states.base import Evidence
 from rmetric.states.series import finite, since_planned
 
 LEAST_RECORDS = 50
-FIRST = 4
-"""Divisor of the records: a first quarter tells how large the loss is."""
 LATEST = 5
 """Losses whose median is where the run stands."""
 THOUSANDFOLD = 3.0
 """In powers of ten."""
+GROWS = 1.5
+"""How many times as far below zero the last quarter is as the one before: what has a bound comes to stand there."""
 
 
 def unbounded(observations: Observations) -> Evidence | None:
     """Score: how far below zero the loss stands, in powers of ten of the largest that it was in the first quarter.
 
-    0 below a thousand times. Losses of healthy runs fall below zero too (log-densities, policy gradients), but not by
-    more than tenfold. What was before a change that somebody has announced says nothing of another objective.
+    0 below a thousand times, or where it does not go on to fall. Losses of healthy runs fall below zero too
+    (log-densities, policy gradients), but not by more than tenfold. What was before a change that somebody has
+    announced says nothing of another objective.
     """
     loss = finite(since_planned(observations), "training_loss")
     if len(loss) < LEAST_RECORDS:
         return None
-    usual, end = float(np.abs(loss.values[: len(loss) // FIRST]).max()), float(np.median(loss.values[-LATEST:]))
-    powers = math.log10(-end / usual) if end < 0.0 < usual else 0.0
+    first, _, third, last = np.array_split(loss.values, 4)
+    usual, end = float(np.abs(first).max()), float(np.median(loss.values[-LATEST:]))
+    goes_on = np.median(last) < GROWS * min(0.0, float(np.median(third)))
+    powers = math.log10(-end / usual) if goes_on and end < 0.0 < usual else 0.0
     inside = np.flatnonzero(loss.values >= -usual)
     return Evidence(
         score=powers if powers >= THOUSANDFOLD else 0.0,

@@ -430,6 +430,18 @@ def test_records_that_come_at_another_interval_are_told_of() -> None:
     assert diagnose(closing).notes == ()
 
 
+@pytest.mark.parametrize("announced", [False, True])
+def test_a_loss_on_another_scale_is_no_explosion_of_what_had_passed_long_before(announced: bool) -> None:
+    later = np.arange(400) >= 300
+    norm = norms()
+    norm[150] = np.inf
+    columns = {"training_loss": losses() * np.where(later, 1e5, 1.0), "grad_norm": norm}
+    planned = {"planned_changes": np.where(np.arange(400) == 300, 1.0, np.nan)} if announced else {}
+    found = {finding.name: finding for finding in diagnose(Observations(np.arange(400), columns | planned)).findings}
+    assert found["NOT_FINITE"].severity == "note" and "exploded" not in found["NOT_FINITE"].sentence
+    assert ("LOSS_RISE" in found or "WORSE_LEVEL" in found) is not announced
+
+
 @pytest.mark.parametrize("times, told", [(3.0, ["2.6"]), (1.2, []), (1 / 3, [])])
 def test_steps_that_get_slower_by_degrees_are_told_of(times: float, told: list[str]) -> None:
     seconds = 0.5 * np.linspace(1.0, times, 5_000)
