@@ -25,7 +25,7 @@ from rmetric.robust.context import (
     LearningCurve,
     Restarts,
 )
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, GradientEvidence, Zeros
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, Drops, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, Diverged, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -167,10 +167,18 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     )
 
 
+def _drops(of: Drops, before: Column, rates: Column) -> list[int]:
+    """Places of the records with which a schedule of the learning rate goes down by a step."""
+    known = np.flatnonzero(~np.isnan(rates))
+    if not ((rates > 0.0) & (rates <= before / RATE_FACTOR)).any():  # as in most runs
+        of.pass_by(len(known))
+        return []
+    return [place for place in known.tolist() if of.update(float(before[place]), float(rates[place]))]
+
+
 def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:
     """Evidence of how steps follow one another, which is learned anew where the learning rate drops."""
-    rates = part["learning_rate"]
-    dropped = np.flatnonzero((rates > 0.0) & (rates <= before / RATE_FACTOR)).tolist()
+    dropped = _drops(of._drops, before, part["learning_rate"])
     found = []
     for begin, end in pairwise(sorted({0, *dropped, len(part)})):
         if begin in dropped:

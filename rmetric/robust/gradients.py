@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rmetric.measurements import Observation, reader
-from rmetric.robust.context import RATE_FACTOR
+from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -89,8 +89,8 @@ class Update:
     A restart of the schedule returns to sizes that the run has had, and is meant to; so the present level counts or the
     largest level of the run so far, whichever is larger.
 
-    >>> update = Update(window=16, warm_up=8)
     >>> from itertools import pairwise
+    >>> update = Update(window=16, warm_up=8)
     >>> rates = [0.1] * 11 + [0.01, 0.1, 1.0]
     >>> scores = [update.update(1e-3, before, rate) for before, rate in pairwise(rates)]
     >>> scores[7], scores[8], [round(score) for score in scores[10:]]
@@ -123,6 +123,34 @@ class Update:
         self._recent.add(size)
         if len(self._recent) == PLATEAU_RECORDS:
             self._largest = max(self._largest, self._recent.middle)
+
+
+class Drops:
+    """Whether a schedule goes down by a step: the learning rate falls to a third or less at once.
+
+    Where it does so again and again, as that of two optimizers which are logged in turn, nothing goes down.
+
+    >>> from itertools import pairwise
+    >>> drops = Drops()
+    >>> rates = [*[1.0] * 50, *[0.1] * 100, *[0.01, 0.001] * 2]
+    >>> [place for place, pair in enumerate(pairwise(rates), 1) if drops.update(*pair)]
+    [50, 150]
+    """
+
+    def __init__(self) -> None:
+        self._since = RATES_BETWEEN
+
+    def pass_by(self, rates: int) -> None:
+        """Take in so many rates none of which falls so far."""
+        self._since += rates
+
+    def update(self, before: float, rate: float) -> bool:
+        """Whether it does with the next rate; one that is NaN is left out."""
+        if rate != rate:
+            return False
+        falls, since = 0.0 < rate <= before / RATE_FACTOR, self._since
+        self._since = 0 if falls else since + 1
+        return falls and since >= RATES_BETWEEN
 
 
 class GradientEvidence:
@@ -182,7 +210,7 @@ class GradientEvidence:
         self._level = Level()
         self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
-        self._rate = math.nan
+        self._rate, self._drops = math.nan, Drops()
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
         self._all_learned = False
         self.forget_steps()
@@ -211,7 +239,7 @@ class GradientEvidence:
         before = self._rate
         if rate == rate:
             self._rate = rate
-        if drops(before, rate):
+        if self._drops.update(before, rate):
             self.forget_steps()
         jump = self._update.update(update, before, rate)
         held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
@@ -222,11 +250,6 @@ class GradientEvidence:
         agreeing = self._agreeing.update(self._agreement.update(agreement))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
-
-
-def drops(before: float, rate: float) -> bool:
-    """Whether a learning rate falls to a third or less at once, as where a schedule goes by steps."""
-    return 0.0 < rate <= before / RATE_FACTOR
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -250,9 +250,13 @@ def test_after_a_rate_that_drops_by_a_step_of_its_schedule_gradients_may_agree_a
     for name in ("grad_agreement.held", "update_rms.held"):
         assert highest(name, dropped, LATER) < 1.0
     assert highest("grad_agreement.held", smooth, LATER) > 2.0
-    streamed = Statistics()
-    one_by_one = [[*chain(*streamed.update(observation))] for observation in dropped]
-    np.testing.assert_array_equal(one_by_one, Statistics.of(dropped))
+    turns = np.where(np.arange(500) % 2 == 1, 1e-3, 1e-4)
+    in_turn = Observations(np.arange(1, 501), {**columns(), "grad_agreement": agree, "learning_rate": turns})
+    assert highest("grad_agreement.held", in_turn, LATER) > 2.0
+    for run in (dropped, in_turn):
+        streamed = Statistics()
+        one_by_one = [[*chain(*streamed.update(observation))] for observation in run]
+        np.testing.assert_array_equal(one_by_one, Statistics.of(run))
 
 
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
