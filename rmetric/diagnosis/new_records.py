@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rmetric.log_reader import LATEST
 from rmetric.records import Observations, held
 
 MOST_KEPT = 8192
 """Records whose losses are remembered; of a longer run every second, fourth, ... of those that were."""
+FEWEST_CHANGES = 10
+"""Changes of the loss in records that are known again: a run that starts over with the same seed may have the same
+losses before its first updates show, and those of some objectives are ln 2 until then."""
+MANY_SAME = 100
+"""Records from the start of a run that are enough to know it again, however long it is."""
 
 
 class NewRecords:
@@ -57,16 +63,28 @@ class NewRecords:
         return loss != self._last_loss and not math.isnan(loss + self._last_loss)
 
     def begin_with(self, observations: Observations) -> bool:
-        """Whether records that do not reach the last known step are known: those of a log that was cut, or a portion.
+        """Whether records are those of before from the start, up to where the log was cut, or a portion of them ends.
 
-        They are if the training loss is the same in the last step in which both may have one.
+        They are if more of their training losses are the same than those that any run with this seed may begin with:
+        :data:`FEWEST_CHANGES` changes of the loss, in half of what is known or in :data:`MANY_SAME` records.
         """
-        if self.last_step is None or not len(observations) or observations.step[-1] >= self.last_step:
+        steps, losses = self._same(observations)
+        if np.count_nonzero(losses[1:] != losses[:-1]) < FEWEST_CHANGES:
             return False
-        _, ours, theirs = np.intersect1d(self._steps, observations.step, return_indices=True)
-        losses = np.stack([self._losses[ours], observations["training_loss"][theirs]])
-        losses = losses[:, ~np.isnan(losses).all(axis=0)]
-        return bool(losses.size) and bool(losses[0, -1] == losses[1, -1])
+        theirs = np.count_nonzero(~np.isnan(observations["training_loss"][observations.step <= steps[-1]]))
+        return bool(theirs >= MANY_SAME or 2 * len(losses) >= np.count_nonzero(~np.isnan(self._losses)))
+
+    def same_until(self, observations: Observations) -> float:
+        """Last step up to which records are those of before once more; minus infinity if they are not."""
+        return max(self._same(observations)[0].tolist(), default=-math.inf)
+
+    def _same(self, observations: Observations) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Common steps with a training loss, and those losses, up to the first in which the other has another."""
+        steps, ours, theirs = np.intersect1d(self._steps, observations.step, return_indices=True)
+        losses, others = self._losses[ours], observations["training_loss"][theirs]
+        stated = ~(np.isnan(losses) & np.isnan(others))
+        same = stated & np.logical_and.accumulate((losses == others) | ~stated)
+        return steps[same], losses[same]
 
     def _keep(self, made: Observations) -> None:
         self._steps = np.append(self._steps, made.step)

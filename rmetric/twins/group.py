@@ -34,7 +34,8 @@ class Branch:
     name: str
     """Name of the run, and of its log without the ending."""
     config: Callable[[Any], dict[str, Any]]
-    """Makes ``config`` of its log, from a run of this kind in any state; see :func:`log_config`."""
+    """Makes ``config`` of its log, from a run of this kind in any state; see
+    :func:`~rmetric.twins.recording.log_config`."""
     onset: int | None = None
     """First disturbed step, from 2; ``None``: the twin."""
     fault: Fault | None = None

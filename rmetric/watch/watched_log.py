@@ -81,7 +81,8 @@ class WatchedLog:
     """Follows a file through growth, rotation, truncation and absence.
 
     A file that was cut or replaced is read from its start. Where its steps go on, so does the run, and where it was cut
-    to go on from a checkpoint, without what was cut off; where its steps begin again, another run begins.
+    to go on from a checkpoint, without what was cut off; where its steps begin again, or little is left to know the run
+    by (:meth:`~rmetric.diagnosis.new_records.NewRecords.begin_with`), another run begins.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ class WatchedLog:
         for portion in self._portions(change):
             grown = True
             news = self._run_of(portion).extend(portion, at)
-            yield from (one for one in news if not (one.kind == "finding" and self._was_told(portion)))
+            yield from (one for one in news if not self._was_told(one, portion))
         self._before = {}
         if not grown or at < now:
             for run in self._current.values():
@@ -202,7 +203,7 @@ class WatchedLog:
             self.runs.append(known)
         return known
 
-    def _was_told(self, portion: Portion) -> bool:
-        """Whether the findings in a portion have been told: it holds the same as before the log was cut."""
+    def _was_told(self, news: News, portion: Portion) -> bool:
+        """Whether news are a finding that has been told: what it is about is the same as before the log was cut."""
         before = self._before.get(portion.run)
-        return before is not None and before.begins_with(portion)
+        return before is not None and news.finding is not None and before.saw(news.finding, portion)

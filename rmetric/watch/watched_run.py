@@ -117,8 +117,12 @@ class WatchedRun:
         return not self._records.are_of_another_run(portion.observations)
 
     def begins_with(self, portion: Portion) -> bool:
-        """Whether records of a file that was cut are the first of this run once more."""
+        """Whether records of a file that was cut are the first of this run once more, whatever follows them."""
         return self._records.begin_with(portion.observations)
+
+    def saw(self, finding: Finding, portion: Portion) -> bool:
+        """Whether a finding in a portion is one of records that are this run's once more."""
+        return finding.until <= self._records.same_until(portion.observations)
 
     def from_its_start(self) -> WatchedRun:
         """The same run without its records, for a log that was cut to go on from a checkpoint."""

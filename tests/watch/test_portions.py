@@ -376,13 +376,36 @@ def test_a_run_that_resumes_from_a_checkpoint_is_the_same_run(tmp_path: Path) ->
     assert run.diagnosis.records == 353
 
 
-def test_a_run_with_another_loss_at_the_last_common_step_is_another_run(tmp_path: Path) -> None:
+def test_a_run_that_was_cut_back_and_went_on_between_two_looks_is_the_same_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    watched, told = WatchedLog(path), []
+    for log in (losses(0, 400), losses(0, 300) + losses(300, 303, "NaN")):
+        path.write_text(log)
+        told += watched.poll(0.0)[1]
+    (run,) = watched.runs
+    assert run.diagnosis.records == 303
+    assert [news.finding.until for news in told if news.finding] == [302]
+
+
+@pytest.mark.parametrize("first", [1, 9, 60], ids=["one record", "a few", "the first losses are all the same"])
+def test_a_run_that_starts_over_with_the_same_losses_is_another_run(first: int, tmp_path: Path) -> None:
+    begin = losses(0, first) if first < 60 else losses(0, 60, "0.6931")
     path = tmp_path / "run.jsonl"
     watched = WatchedLog(path)
-    for log in (losses(0, 200), losses(0, 49) + losses(49, 50, "2.5")):
+    for log in (begin + losses(first, 80) + losses(80, 90, "NaN"), begin, begin + losses(first, 95)):
         path.write_text(log)
         watched.poll(0.0)
-    assert [run.diagnosis.records for run in watched.runs] == [200, 50]
+    assert [run.diagnosis.records for run in watched.runs] == [90, 95]
+    assert watched.runs[0].diagnosis.findings
+
+
+def test_a_run_of_which_less_than_half_is_left_is_another_run(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    watched = WatchedLog(path)
+    for log in (losses(0, 120), losses(0, 50)):
+        path.write_text(log)
+        watched.poll(0.0)
+    assert [run.diagnosis.records for run in watched.runs] == [120, 50]
 
 
 def test_of_a_long_run_some_records_are_remembered() -> None:

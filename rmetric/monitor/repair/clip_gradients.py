@@ -18,7 +18,8 @@ class ClipGradients(LimitedPolicy):
     A gradient that is not finite cannot be clipped: the next policy is asked.
 
     **Source:** Kumar, Owen, Chowdhury, Güra 2025, arXiv 2504.02507 (ZClip: clip what is unusual, to what is usual).
-    **Deviation:** what is usual is the exponentially weighted mean of the logarithm of the norm (:class:`Suspicion`).
+    **Deviation:** what is usual is the exponentially weighted mean of the logarithm of the norm
+    (:class:`~rmetric.monitor.repair.trigger.Suspicion`).
     """
 
     norm: float | None = None

@@ -11,10 +11,11 @@ from rmetric.monitor.repair.policy import Decision
 
 @dataclass(kw_only=True)
 class SkipUpdate(LimitedPolicy):
-    """No update in a suspicious step: :meth:`TrainingMonitor.step` answers ``False``.
+    """No update in a suspicious step: :meth:`~rmetric.monitor.monitor.TrainingMonitor.step` answers ``False``.
 
     A batch is lost, and the run is no longer that of its twin; weights and optimizer state stay sound. Since a
-    suspicion may be a false one, use it after :class:`RecomputeStep`, or with ``certain``.
+    suspicion may be a false one, use it after :class:`~rmetric.monitor.repair.recompute_step.RecomputeStep`, or with
+    ``certain``.
 
     **Source:** skipping batches around loss spikes: Chowdhery et al. 2022, arXiv 2204.02311, section 5.1.
     """
