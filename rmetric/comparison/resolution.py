@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 MOST_DIGITS = 16
 """Digits at which a column counts as not rounded."""
+SHORTEST = (8, 9)
+"""Digits that the shortest form of a column of single precision has; any six digits are such a form."""
 FEW, LEAST_DIGITS = 10, 4
 """A column with fewer different values may have few digits without being rounded: it counts as exact to so many."""
 
@@ -31,7 +33,8 @@ def rounding(one: Floats, other: Floats) -> Floats:
 def resolution(values: Floats) -> Floats:
     """Step of the grid on which all values of a column lie, at each of them: of fixed decimals or significant digits.
 
-    Values that are all those of single precision have its spacing, if that is coarser. What is not finite has NaN.
+    Values that are all those of single precision have its spacing, if that is coarser, or twice it where they were
+    printed in its shortest form, which rounds once more. What is not finite has NaN.
 
     >>> resolution(np.arange(1.0, 2.0, 0.0625).round(2)).max().item(), resolution(np.array([0.001])).item()
     (0.01, 1e-06)
@@ -46,8 +49,11 @@ def resolution(values: Floats) -> Floats:
         step = np.maximum(10.0 ** (exponent + 1 - digits), 10.0**-decimals)
     with np.errstate(over="ignore", invalid="ignore"):
         single = values.astype(np.float32)
-        if np.array_equal(single[np.isfinite(values)], finite):
-            step = np.maximum(step, np.spacing(np.abs(single)).astype(float))
+        spacing = np.spacing(np.abs(single)).astype(float)
+    if np.array_equal(single[np.isfinite(values)], finite):
+        step = np.maximum(step, spacing)
+    elif digits in SHORTEST and np.array_equal(single[np.isfinite(values)].astype(str).astype(float), finite):
+        step = np.maximum(step, 2.0 * spacing)
     return np.where(np.isfinite(values), step, np.nan)
 
 

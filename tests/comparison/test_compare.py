@@ -135,6 +135,17 @@ def test_what_a_log_has_rounded_is_no_difference() -> None:
         assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
 
 
+def test_single_precision_in_its_shortest_form_is_single_precision() -> None:
+    steps, rate = np.arange(600), 3e-4 * np.cos(np.arange(600) / 400)
+    shortest = rate.astype(np.float32).astype(str).astype(float)
+    exact, printed, changed = (
+        as_run("a", Observations(steps, {"training_loss": losses(600), "learning_rate": values}))
+        for values in (rate, shortest, np.where(steps < 300, rate, (1.0 + 1e-6) * rate))
+    )
+    assert compare(exact, printed).first is None
+    assert [(one.signal, one.step) for one in compare(changed, printed).differences] == [("learning_rate", 300)]
+
+
 def test_numbers_of_any_size_are_compared() -> None:
     one = np.array([0.0, np.inf, -1.5e308, 1.23456789e-305, 5e-324, 1.23456789e300, -0.0] * 20)
     for values in (one, 1e-10 * one, np.zeros(140), np.full(140, np.inf)):
