@@ -157,6 +157,51 @@ def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
     assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
 
 
+LINEAR = 1.0 - np.arange(1, 601) / 600
+
+
+@pytest.mark.parametrize(
+    ("rate", "decimals"),
+    [
+        (3e-4 * np.sin(np.pi * LINEAR), 4),
+        (5e-5 * LINEAR, 4),
+        (5e-5 * LINEAR, 5),
+        (10.0 ** np.repeat([-3, -4, -5], 200), 4),
+    ],
+)
+def test_learning_rates_of_which_a_log_leaves_few_values_are_rounded(rate: np.ndarray, decimals: int) -> None:
+    signals = {"training_loss": losses(600), "learning_rate": rate}
+    coarse = {name: values.round(decimals) for name, values in signals.items()}
+    doubled = signals | {"learning_rate": np.where(np.arange(600) < 300, rate, rate + 2e-4)}
+    exact, rounded, later = (as_run("a", Observations(np.arange(600), one)) for one in (signals, coarse, doubled))
+    assert (compare(exact, rounded).first, compare(rounded, exact).identical_until) == (None, 599)
+    assert [(one.signal, one.step) for one in compare(later, rounded).differences] == [("learning_rate", 300)]
+
+
+CONSTANT, TWO = np.full(100, 1e-3), np.repeat([1e-2, 1e-3], 50)
+
+
+@pytest.mark.parametrize(
+    ("decimals", "one", "other"),
+    [
+        ((16, 16), CONSTANT, 1.1 * CONSTANT),
+        ((3, 16), CONSTANT, 1.1 * CONSTANT),
+        ((3, 3), CONSTANT, 1.5 * CONSTANT),
+        ((3, 3), TWO, np.where(TWO < 1e-2, 1.1 * TWO, TWO)),
+        ((16, 16), 0.0 * CONSTANT, 3e-4 * LINEAR[:100]),
+    ],
+)
+def test_learning_rates_that_no_rounding_explains_differ(
+    decimals: tuple[int, int], one: np.ndarray, other: np.ndarray
+) -> None:
+    runs = [
+        Observations(np.arange(100), {"training_loss": losses(100).round(count), "learning_rate": rate})
+        for count, rate in zip(decimals, (one, other), strict=True)
+    ]
+    found = compare(*(as_run("run", run) for run in runs)).differences
+    assert "learning_rate" in [difference.signal for difference in found]
+
+
 def test_only_common_steps_are_compared() -> None:
     every, tenth = run_of(losses(1000)), run_of(losses(1000)).rows(slice(0, None, 10))
     assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
