@@ -77,6 +77,7 @@ def resolution(values: Floats, decimals: int = MOST_DIGITS) -> Floats:
 
 
 def _few(values: Floats) -> bool:
+    """Whether so few values differ that their digits say little of rounding."""
     return len(np.unique(values)) < FEW
 
 
@@ -85,11 +86,11 @@ def _decimals(values: Floats) -> int:
     return _least(values, lambda left, count: np.full(len(left), float(count)))
 
 
-def _least(values: Floats, decimals_of: Callable[[Floats, int], Floats]) -> int:
+def _least(values: Floats, decimals_for: Callable[[Floats, int], Floats]) -> int:
     """Fewest digits to which no value is changed by rounding to the decimals that they mean for it."""
     left = values
     for digits in range(MOST_DIGITS):
-        decimals = decimals_of(left, digits)
+        decimals = decimals_for(left, digits)
         with np.errstate(over="ignore", invalid="ignore"):
             up, down = 10.0 ** np.maximum(decimals, 0.0), 10.0 ** np.maximum(-decimals, 0.0)
             left = left[np.rint(left / down * up) * down / up != left]
