@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import WARM_UP, ChangePoint, certain_after, change_point, highest_sum
-from rmetric.comparison.resolution import resolution, rounding
+from rmetric.comparison.resolution import decimals_of, resolution, rounding
 from rmetric.comparison.scale_jump import highest_jump, scale_jump
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
@@ -153,14 +153,15 @@ def compare(a: Run, b: Run) -> Comparison:
     differ throughout.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
+    columns = {name: tuple(run.observations.stated(name) for run in (a, b)) for name in SIGNALS}
+    decimals = decimals_of(one for one, _ in columns.values()), decimals_of(other for _, other in columns.values())
     common = {}
-    for name in SIGNALS:
-        columns = [run.observations.stated(name) for run in (a, b)]
-        if all(np.isnan(column).all() for column in columns):
+    for name, (whole, whole_b) in columns.items():
+        if np.isnan(whole).all() and np.isnan(whole_b).all():
             continue
-        one, other = columns[0][rows_a], columns[1][rows_b]
+        one, other = whole[rows_a], whole_b[rows_b]
         rows = np.flatnonzero(~np.isnan(one) & ~np.isnan(other))
-        common[name] = _Common(rows, one[rows], other[rows])
+        common[name] = _Common(rows, one[rows], other[rows], decimals)
     noisy = [both for name, both in common.items() if name not in PLANNED]
     parted = min((both.parted for both in noisy), default=math.inf)
     shared = any(both.changes_before(parted) >= SHARED for both in noisy)
@@ -241,6 +242,8 @@ class _Common:
     rows: NDArray[np.intp]
     one: Floats
     other: Floats
+    decimals: tuple[int, int]
+    """Those of the two logs."""
 
     @cached_property
     def unequal(self) -> NDArray[np.intp]:
@@ -249,7 +252,7 @@ class _Common:
         if not len(unequal):
             return unequal
         with np.errstate(invalid="ignore"):
-            explained = np.abs(self.one - self.other) <= rounding(self.one, self.other)
+            explained = np.abs(self.one - self.other) <= rounding(self.one, self.other, self.decimals)
         return unequal[~explained[unequal]]
 
     @property

@@ -135,6 +135,17 @@ def test_what_a_log_has_rounded_is_no_difference() -> None:
         assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
 
 
+def test_single_precision_in_its_shortest_form_is_single_precision() -> None:
+    steps, rate = np.arange(600), 3e-4 * np.cos(np.arange(600) / 400)
+    shortest = rate.astype(np.float32).astype(str).astype(float)
+    exact, printed, changed = (
+        as_run("a", Observations(steps, {"training_loss": losses(600), "learning_rate": values}))
+        for values in (rate, shortest, np.where(steps < 300, rate, (1.0 + 1e-6) * rate))
+    )
+    assert compare(exact, printed).first is None
+    assert [(one.signal, one.step) for one in compare(changed, printed).differences] == [("learning_rate", 300)]
+
+
 def test_numbers_of_any_size_are_compared() -> None:
     one = np.array([0.0, np.inf, -1.5e308, 1.23456789e-305, 5e-324, 1.23456789e300, -0.0] * 20)
     for values in (one, 1e-10 * one, np.zeros(140), np.full(140, np.inf)):
@@ -144,6 +155,51 @@ def test_numbers_of_any_size_are_compared() -> None:
 def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
     one, other = (Observations(np.arange(100), {"learning_rate": np.full(100, rate)}) for rate in (1e-3, 1.3e-3))
     assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
+
+
+LINEAR = 1.0 - np.arange(1, 601) / 600
+
+
+@pytest.mark.parametrize(
+    ("rate", "decimals"),
+    [
+        (3e-4 * np.sin(np.pi * LINEAR), 4),
+        (5e-5 * LINEAR, 4),
+        (5e-5 * LINEAR, 5),
+        (10.0 ** np.repeat([-3, -4, -5], 200), 4),
+    ],
+)
+def test_learning_rates_of_which_a_log_leaves_few_values_are_rounded(rate: np.ndarray, decimals: int) -> None:
+    signals = {"training_loss": losses(600), "learning_rate": rate}
+    coarse = {name: values.round(decimals) for name, values in signals.items()}
+    doubled = signals | {"learning_rate": np.where(np.arange(600) < 300, rate, rate + 2e-4)}
+    exact, rounded, later = (as_run("a", Observations(np.arange(600), one)) for one in (signals, coarse, doubled))
+    assert (compare(exact, rounded).first, compare(rounded, exact).identical_until) == (None, 599)
+    assert [(one.signal, one.step) for one in compare(later, rounded).differences] == [("learning_rate", 300)]
+
+
+CONSTANT, TWO = np.full(100, 1e-3), np.repeat([1e-2, 1e-3], 50)
+
+
+@pytest.mark.parametrize(
+    ("decimals", "one", "other"),
+    [
+        ((16, 16), CONSTANT, 1.1 * CONSTANT),
+        ((3, 16), CONSTANT, 1.1 * CONSTANT),
+        ((3, 3), CONSTANT, 1.5 * CONSTANT),
+        ((3, 3), TWO, np.where(TWO < 1e-2, 1.1 * TWO, TWO)),
+        ((16, 16), 0.0 * CONSTANT, 3e-4 * LINEAR[:100]),
+    ],
+)
+def test_learning_rates_that_no_rounding_explains_differ(
+    decimals: tuple[int, int], one: np.ndarray, other: np.ndarray
+) -> None:
+    runs = [
+        Observations(np.arange(100), {"training_loss": losses(100).round(count), "learning_rate": rate})
+        for count, rate in zip(decimals, (one, other), strict=True)
+    ]
+    found = compare(*(as_run("run", run) for run in runs)).differences
+    assert "learning_rate" in [difference.signal for difference in found]
 
 
 def test_only_common_steps_are_compared() -> None:
