@@ -24,8 +24,9 @@ from rmetric.robust.context import (
     Context,
     LearningCurve,
     Restarts,
+    Seldom,
 )
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, Drops, GradientEvidence, Zeros
+from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, GradientEvidence, Zeros
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, Diverged, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -167,13 +168,13 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     )
 
 
-def _drops(of: Drops, before: Column, rates: Column) -> list[int]:
+def _drops(of: Seldom, before: Column, rates: Column) -> list[int]:
     """Places of the records with which a schedule of the learning rate goes down by a step."""
-    known = np.flatnonzero(~np.isnan(rates))
-    if not ((rates > 0.0) & (rates <= before / RATE_FACTOR)).any():  # as in most runs
+    known, drops = np.flatnonzero(~np.isnan(rates)), (rates > 0.0) & (rates <= before / RATE_FACTOR)
+    if not drops.any():  # as in most runs
         of.pass_by(len(known))
         return []
-    return [place for place in known.tolist() if of.update(float(before[place]), float(rates[place]))]
+    return [place for place in known.tolist() if of.update(bool(drops[place]))]
 
 
 def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from rmetric.measurements import Observation, reader
-from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN
+from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN, Seldom
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -125,34 +125,6 @@ class Update:
             self._largest = max(self._largest, self._recent.middle)
 
 
-class Drops:
-    """Whether a schedule goes down by a step: the learning rate falls to a third or less at once.
-
-    Where it does so again and again, as that of two optimizers which are logged in turn, nothing goes down.
-
-    >>> from itertools import pairwise
-    >>> drops = Drops()
-    >>> rates = [*[1.0] * 50, *[0.1] * 100, *[0.01, 0.001] * 2]
-    >>> [place for place, pair in enumerate(pairwise(rates), 1) if drops.update(*pair)]
-    [50, 150]
-    """
-
-    def __init__(self) -> None:
-        self._since = RATES_BETWEEN
-
-    def pass_by(self, rates: int) -> None:
-        """Take in so many rates none of which falls so far."""
-        self._since += rates
-
-    def update(self, before: float, rate: float) -> bool:
-        """Whether it does with the next rate; one that is NaN is left out."""
-        if rate != rate:
-            return False
-        falls, since = 0.0 < rate <= before / RATE_FACTOR, self._since
-        self._since = 0 if falls else since + 1
-        return falls and since >= RATES_BETWEEN
-
-
 class GradientEvidence:
     """Statistics of σ²: gradient norm and update, each a logarithm; broken arithmetic.
 
@@ -210,7 +182,7 @@ class GradientEvidence:
         self._level = Level()
         self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
-        self._rate, self._drops = math.nan, Drops()
+        self._rate, self._drops = math.nan, Seldom(since=RATES_BETWEEN)
         self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
         self._all_learned = False
         self.forget_steps()
@@ -239,8 +211,8 @@ class GradientEvidence:
         before = self._rate
         if rate == rate:
             self._rate = rate
-        if self._drops.update(before, rate):
-            self.forget_steps()
+            if self._drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
+                self.forget_steps()
         jump = self._update.update(update, before, rate)
         held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
         solved = update == 0.0 and (self._all_learned or learned_before)
