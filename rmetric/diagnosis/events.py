@@ -28,7 +28,7 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
-from rmetric.states.series import finite, since_planned
+from rmetric.states.series import LATEST, finite, since_planned, stands_at
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
@@ -55,8 +55,6 @@ RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
 """Kinds that last where their measurement stays up, which detectors get used to; gradient norms of healthy runs do."""
 BACK = 3
 """Quiet records at least, after which an event may be over before the next alert would be another one."""
-LATEST = 5
-"""Losses whose median is where a run stands."""
 EXPLODED, MANIFOLD = 1000.0, 10.0
 """Multiples of the largest loss before an event: above the one what it was about is no matter of harder data; above the
 other a loss that stays there is told, however good the model is."""
@@ -351,7 +349,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return below_zero and _is_up(event, _end(losses))
+    return below_zero and _is_up(event, stands_at(losses))
 
 
 def _is_up(event: Event, now: float) -> bool:
@@ -368,17 +366,13 @@ def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Eve
     history = since_planned(history)
     loss = finite(history, "training_loss")
     for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
-        begin, end = np.searchsorted(loss.steps, (event.step, event.until + 1))
+        begin, after = np.searchsorted(loss.steps, (event.step, event.until + 1))
         highest = float(np.abs(loss.values[: max(0, begin + 1 - LOST_RECORDS)]).max(initial=0.0))
-        soon = loss.values[begin : end + REARM_STEPS].max(initial=-math.inf)
-        if min(soon, _end(loss.values)) > MANIFOLD * highest > 0.0:
-            return event, _end(loss.values) / highest
+        soon = loss.values[begin : after + REARM_STEPS].max(initial=-math.inf)
+        if min(soon, stands_at(loss.values)) > MANIFOLD * highest > 0.0:
+            return event, stands_at(loss.values) / highest
     return None, 0.0
 
 
 def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return values[np.isfinite(values)]
-
-
-def _end(losses: NDArray[np.float64]) -> float:
-    return float(np.median(losses[-LATEST:]))

@@ -16,6 +16,10 @@ LEAST_THE_SAME, DECIMALS = 20, 2
 """Records that are enough where each has the same loss, of more decimals than that: 2.3 may be rounded."""
 
 
+LATEST = 5
+"""Losses whose median is where a run stands."""
+
+
 class Series(NamedTuple):
     """Values of one measurement where it is finite; both of shape (n,)."""
 
@@ -61,6 +65,11 @@ def finite(observations: Observations, name: str) -> Series:
     values = observations.stated(name)
     usable = np.isfinite(values)
     return Series(observations.step[usable], np.clip(values[usable], -LARGEST, LARGEST))
+
+
+def stands_at(losses: Floats) -> float:
+    """Where a run stands."""
+    return float(np.median(losses[-LATEST:]))
 
 
 def is_exact(loss: float) -> bool:

@@ -8,11 +8,9 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import finite, since_planned
+from rmetric.states.series import finite, since_planned, stands_at
 
 LEAST_RECORDS = 50
-LATEST = 5
-"""Losses whose median is where the run stands."""
 THOUSANDFOLD = 3.0
 """In powers of ten."""
 GROWS = 1.5
@@ -30,13 +28,13 @@ def unbounded(observations: Observations) -> Evidence | None:
     if len(loss) < LEAST_RECORDS:
         return None
     first, _, third, last = np.array_split(loss.values, 4)
-    usual, end = float(np.abs(first).max()), float(np.median(loss.values[-LATEST:]))
+    usual, now = float(np.abs(first).max()), stands_at(loss.values)
     goes_on = np.median(last) < GROWS * min(0.0, float(np.median(third)))
-    powers = math.log10(-end / usual) if goes_on and end < 0.0 < usual else 0.0
+    powers = math.log10(-now / usual) if goes_on and now < 0.0 < usual else 0.0
     inside = np.flatnonzero(loss.values >= -usual)
     return Evidence(
         score=powers if powers >= THOUSANDFOLD else 0.0,
         since=int(loss.steps[min(int(inside[-1]) + 1, len(loss) - 1)]),
-        numbers={"usual": usual, "end": end},
-        sentence=f"the loss has fallen to {end:.4g}; in the first quarter of the run it was {usual:.4g} from 0 at most",
+        numbers={"usual": usual, "end": now},
+        sentence=f"the loss has fallen to {now:.4g}; in the first quarter of the run it was {usual:.4g} from 0 at most",
     )
