@@ -136,7 +136,8 @@ class RestoreState(Policy):
 
     @torch.no_grad()
     def before_update(self, context: StepContext) -> Decision:
-        changes = {index: self._change(index) for index in self._found}
+        live = self._live() if self._found else {}
+        changes = {index: self._change(index, live[self._names[index]].dtype) for index in self._found}
         many = context.any(sum(len(change.places) for change in changes.values()) > self.most_elements)
         meant = [index for index in changes if many or self._is_projected(index)]
         corrupted = {index: change for index, change in changes.items() if index not in meant}
@@ -182,11 +183,10 @@ class RestoreState(Policy):
             LOGGER.info("step %d: weights were changed from outside; that is their new state", step)
         self._remember()
 
-    def _change(self, index: int) -> _Change:
+    def _change(self, index: int, dtype: torch.dtype) -> _Change:
         now, before = self._watched[index].reshape(-1), self._copies[index].reshape(-1)
         where = torch.nonzero(now != before).flatten()[: self.most_elements + 1]
-        name = self._names[index]
-        return _Change(name, self._live()[name].dtype.to_real(), where, before[where], now[where])
+        return _Change(self._names[index], dtype.to_real(), where, before[where], now[where])
 
     def _flips_one_bit(self, index: int) -> bool:
         """Whether each element of a tensor that changed differs in one bit."""

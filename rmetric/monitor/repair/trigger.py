@@ -114,10 +114,10 @@ class Suspicion:
         loss, norms = numbers.scalars["training_loss"], numbers.norms
         if loss == 0.0 and not norms.any() and not numbers.parts.any():  # as where all examples keep their margin
             return None
-        reasons = []
+        reasons, broken = [], _broken(numbers)
         if not math.isfinite(loss):
             reasons.append("the loss is not finite")
-        if _broken(numbers):
+        if broken:
             reasons.append("a gradient is not finite")
         if len(norms) and not norms.any():
             reasons.append("the gradient is exactly zero")
@@ -125,7 +125,7 @@ class Suspicion:
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
             return self._unusual(numbers)
-        overflow = _broken(numbers) and math.isfinite(loss) and self._broken_row < self.patience
+        overflow = broken and math.isfinite(loss) and self._broken_row < self.patience
         tensors = tuple(numbers.named(~np.isfinite(norms)))
         return Alarm(tuple(reasons), tensors, certain=not overflow, left_to_scaler=overflow)
 
