@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmetric.components import LINK, WATCHDOG
 from rmetric.faults.base import NEVER, Fault, register_fault
 from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from rmetric.live.run import Batch, LiveRun
-
-LINK = "Network switch / cable"
-WATCHDOG = "NCCL watchdog timeouts"
 
 
 @register_fault("NETWORK_DEGRADATION")

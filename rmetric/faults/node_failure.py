@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rmetric.components import FAULTY_GPU, GPU_MEMORY
 from rmetric.faults.base import NEVER, Fault, register_fault
 from rmetric.faults.processes import BoolsRT, RunProcesses
 from rmetric.streams import RunStreams
 
 if TYPE_CHECKING:
     from rmetric.live.run import Batch, LiveRun
-
-MEMORY = "GPU HBM3 memory"
-PROCESSOR = "Faulty GPU"
 
 
 @register_fault("NODE_FAILURE")
@@ -66,11 +64,11 @@ class NodeFailure(Fault):
         worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
         columns = np.arange(state.steps)
         ailing = active & (columns < dies_at[:, None])
-        state.report_events(ailing & (rng.random("events") < self.events_per_step), MEMORY, worker, "correctable")
+        state.report_events(ailing & (rng.random("events") < self.events_per_step), GPU_MEMORY, worker, "correctable")
         slow = ailing & (rng.random("slow") < self.slow_step_probability)
         state.stall_s += slow * rng.exponential("slow seconds") * self.slow_step_s
         dies = active & (columns == dies_at[:, None])
-        state.report_events(dies, PROCESSOR, worker, "fatal")
+        state.report_events(dies, FAULTY_GPU, worker, "fatal")
         if self.spare:
             state.stall_s += dies * self.restart_stall_s
         else:
@@ -98,7 +96,7 @@ class NodeFailure(Fault):
     def _show_symptoms(self, training: LiveRun, worker: int) -> None:
         draw = training.rng(f"{self.name}/symptoms")
         if draw.random() < self.events_per_step:
-            training.observer.hardware_event(MEMORY, kind="correctable", worker=worker)
+            training.observer.hardware_event(GPU_MEMORY, kind="correctable", worker=worker)
         if draw.random() < self.slow_step_probability:
             self._wait(draw.exponential(self.slow_step_s))
 
@@ -107,10 +105,10 @@ class NodeFailure(Fault):
         from rmetric.live.injection.workers import take_away
 
         if self.spare:
-            training.observer.hardware_event(PROCESSOR, kind="fatal", worker=worker)
+            training.observer.hardware_event(FAULTY_GPU, kind="fatal", worker=worker)
             self._wait(self.restart_stall_s)
         else:
-            take_away(training, worker, PROCESSOR)
+            take_away(training, worker, FAULTY_GPU)
 
     def _wait(self, seconds: float) -> None:
         time.sleep(seconds * self.live_time_scale)

@@ -9,42 +9,50 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.components import (
+    BUS,
+    CPU,
+    FAULTY_GPU,
+    GPU_MEMORY,
+    GPU_PROCESSOR,
+    GPU_SRAM,
+    GPU_THERMAL,
+    LINK,
+    NIC,
+    POWER,
+    SILENT_CORRUPTION,
+    SSD,
+    SYSTEM_MEMORY,
+    WATCHDOG,
+)
 from rmetric.faults import HardwareEvent
 from rmetric.streams import RunStreams
 
 GPU_HOURS = 54 * 24 * 16_384
 
 INTERRUPTIONS = {
-    "Faulty GPU": 148,
-    "GPU HBM3 memory": 72,
+    FAULTY_GPU: 148,
+    GPU_MEMORY: 72,
     "Software bug": 54,
-    "Network switch / cable": 35,
+    LINK: 35,
     "Host maintenance": 32,
-    "GPU SRAM memory": 19,
-    "GPU system processor": 17,
-    "NIC": 7,
-    "NCCL watchdog timeouts": 7,
-    "Silent data corruption": 6,
-    "GPU thermal interface + sensor": 6,
-    "SSD": 3,
-    "Power supply": 3,
+    GPU_SRAM: 19,
+    GPU_PROCESSOR: 17,
+    NIC: 7,
+    WATCHDOG: 7,
+    SILENT_CORRUPTION: 6,
+    GPU_THERMAL: 6,
+    SSD: 3,
+    POWER: 3,
     "Server chassis": 2,
-    "IO expansion board": 2,
+    BUS: 2,
     "Dependency": 2,
-    "CPU": 2,
-    "System memory": 2,
+    CPU: 2,
+    SYSTEM_MEMORY: 2,
 }
 """Component → unexpected interruptions in those 54 days."""
 
-CORRECTABLE = (
-    "GPU HBM3 memory",
-    "GPU SRAM memory",
-    "Network switch / cable",
-    "NIC",
-    "GPU thermal interface + sensor",
-    "SSD",
-    "System memory",
-)
+CORRECTABLE = (GPU_MEMORY, GPU_SRAM, LINK, NIC, GPU_THERMAL, SSD, SYSTEM_MEMORY)
 """Components that report errors which were corrected: ECC, retransmission, throttling, remapping."""
 
 CORRECTABLE_PER_FATAL = 14_000

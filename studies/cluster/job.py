@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from rmetric.components import FAULTY_GPU, GPU_MEMORY, LINK, NIC, SILENT_CORRUPTION, WATCHDOG
 from rmetric.errors import UserError
 from rmetric.simulation.hardware import INTERRUPTIONS, RESTART_STALL_S, hazard_per_gpu_hour
 from studies.cluster.cost import CostModel
@@ -19,9 +20,9 @@ UNSEEN = "no fault of the study"
 """Class of the components that no fault stands for: nothing can be measured about their warnings, so there are none."""
 
 STANDS_FOR: dict[str, tuple[str, ...]] = {
-    "NODE_FAILURE": ("Faulty GPU", "GPU HBM3 memory"),
-    "NETWORK_DEGRADATION": ("Network switch / cable", "NIC", "NCCL watchdog timeouts"),
-    CORRUPTION: ("Silent data corruption",),
+    "NODE_FAILURE": (FAULTY_GPU, GPU_MEMORY),
+    "NETWORK_DEGRADATION": (LINK, NIC, WATCHDOG),
+    CORRUPTION: (SILENT_CORRUPTION,),
 }
 """Fault → components: those that the fault's own events name, and the network cards beside cables and switches."""
 

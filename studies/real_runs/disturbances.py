@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rmetric.faults.node_failure import MEMORY
+from rmetric.components import GPU_MEMORY
 from rmetric.live.corpus import BYTES, documentation
 from rmetric.live.run import Batch, LanguageModelRun, LiveRun
 
@@ -123,7 +123,7 @@ class StrayEvents:
             draw = training.rng("stray events")
             if training.step == first or draw.random() < self.events_per_step:
                 worker = int(draw.integers(training.config.workers))
-                training.observer.hardware_event(MEMORY, kind="correctable", worker=worker)
+                training.observer.hardware_event(GPU_MEMORY, kind="correctable", worker=worker)
             return batch
 
         with training.at("batch", report):

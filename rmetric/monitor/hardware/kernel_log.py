@@ -13,14 +13,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmetric.components import BUS, CPU, LINK, NIC, SSD, SYSTEM_MEMORY
 from rmetric.monitor.hardware.reports import (
-    BUS,
-    CPU,
-    LINK,
     LOST,
-    NIC,
-    SSD,
-    SYSTEM_MEMORY,
     HardwareReport,
     HardwareUnavailable,
     Kind,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from rmetric.components import GPU_THERMAL, POWER
 from rmetric.monitor.hardware.nvml_queries import (
     OTHER_COUNTERS,
     PLACED_ECC,
@@ -21,9 +22,7 @@ from rmetric.monitor.hardware.nvml_queries import (
     nvlink_counters,
 )
 from rmetric.monitor.hardware.reports import (
-    GPU_THERMAL,
     LOST,
-    POWER,
     HardwareReport,
     HardwareUnavailable,
     Kind,

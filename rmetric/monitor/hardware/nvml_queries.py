@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rmetric.monitor.hardware.reports import BUS, GPU_MEMORY, GPU_SRAM, LINK, HardwareUnavailable, Kind
+from rmetric.components import BUS, GPU_MEMORY, GPU_SRAM, LINK
+from rmetric.monitor.hardware.reports import HardwareUnavailable, Kind
 
 Read = Callable[[Any, Any], Any]
 """Query of a library about the GPU with a handle: (library, handle) → raw value."""

@@ -16,24 +16,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
+from rmetric.components import (
+    BUS,
+    CPU,
+    FAULTY_GPU,
+    GPU_MEMORY,
+    GPU_PROCESSOR,
+    GPU_SRAM,
+    GPU_THERMAL,
+    LINK,
+    NIC,
+    POWER,
+    SLOW_WORKER,
+    SSD,
+    STALL,
+    STRAGGLER,
+    SYSTEM_MEMORY,
+)
+
 Kind = Literal["correctable", "fatal"]
 
-FAULTY_GPU = "Faulty GPU"
-GPU_MEMORY = "GPU HBM3 memory"
-GPU_SRAM = "GPU SRAM memory"
-GPU_PROCESSOR = "GPU system processor"
-GPU_THERMAL = "GPU thermal interface + sensor"
-LINK = "Network switch / cable"
-NIC = "NIC"
-BUS = "IO expansion board"
-POWER = "Power supply"
-CPU = "CPU"
-SYSTEM_MEMORY = "System memory"
-SSD = "SSD"
-STRAGGLER = "straggler"
-STALL = "stall"
-SLOW_WORKER = "slow worker"
-"""A worker that its own time, before it waits for the others, shows to be slow."""
 SLOW_STEPS = (STRAGGLER, STALL)
 """Components of the reports that step times alone give; nothing in the hardware said so."""
 

@@ -7,7 +7,8 @@ import statistics
 from bisect import bisect_left, insort
 from collections import deque
 
-from rmetric.monitor.hardware.reports import STALL, STRAGGLER, HardwareReport
+from rmetric.components import STALL, STRAGGLER
+from rmetric.monitor.hardware.reports import HardwareReport
 from rmetric.robust.reference import NORMAL
 
 WINDOW = 64

@@ -8,8 +8,8 @@ from collections import deque
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.components import SLOW_WORKER
 from rmetric.monitor.hardware import HardwareReport, StepTimes
-from rmetric.monitor.hardware.reports import SLOW_WORKER
 from rmetric.monitor.ranks.phases import INPUT, TIMED
 from rmetric.robust.reference import NORMAL
 

@@ -5,17 +5,8 @@ import sys
 
 import pytest
 
-from rmetric.monitor.hardware.reports import (
-    COMPONENTS,
-    SLOW_WORKER,
-    STALL,
-    STRAGGLER,
-    XIDS,
-    HardwareReport,
-    merged,
-    pci_address,
-    xid_report,
-)
+from rmetric.components import SLOW_WORKER, STALL, STRAGGLER
+from rmetric.monitor.hardware.reports import COMPONENTS, XIDS, HardwareReport, merged, pci_address, xid_report
 from rmetric.simulation.hardware import INTERRUPTIONS
 
 

@@ -1,0 +1,23 @@
+"""Names of the components that hardware events tell of, simulated and reported ones."""
+
+from __future__ import annotations
+
+FAULTY_GPU = "Faulty GPU"
+GPU_MEMORY = "GPU HBM3 memory"
+"""The memory of any GPU, in the words of the source."""
+GPU_SRAM = "GPU SRAM memory"
+GPU_PROCESSOR = "GPU system processor"
+GPU_THERMAL = "GPU thermal interface + sensor"
+LINK = "Network switch / cable"
+NIC = "NIC"
+WATCHDOG = "NCCL watchdog timeouts"
+BUS = "IO expansion board"
+POWER = "Power supply"
+CPU = "CPU"
+SYSTEM_MEMORY = "System memory"
+SSD = "SSD"
+SILENT_CORRUPTION = "Silent data corruption"
+STRAGGLER = "straggler"
+STALL = "stall"
+SLOW_WORKER = "slow worker"
+"""A worker that its own time, before it waits for the others, shows to be slow."""
