@@ -61,6 +61,22 @@ def terminal_event(kind: str, failure_step: int | None, reason: str | None, hori
     return {"event": SUCCESS, "step": horizon, "outcome": kind}
 
 
+def injection_entry(
+    kind: str | None, severity: str | None, step: int | None, params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """``fault_injection`` of EXPERIMENT_START's ``config``.
+
+    ``kind`` is the name of the fault, ``NO_FAULT`` in a healthy run of a study, ``None`` in no experiment; ``step`` the
+    first step with the fault.
+    """
+    return {"type": kind, "severity": severity, "trigger_step": step, "params": params}
+
+
+def weights_entry(weights: Sequence[float]) -> dict[str, float]:
+    """``r_metric_weights`` of EXPERIMENT_START's ``config``: those of λ, σ² and ΔL."""
+    return dict(zip(("w1_lambda", "w2_sigma_sq", "w3_delta_l"), weights, strict=True))
+
+
 def encode_event(event: Mapping[str, Any]) -> bytes:
     """One line of strict JSON, of the event :func:`as_logged`."""
     return orjson.dumps(as_logged(event)) + b"\n"

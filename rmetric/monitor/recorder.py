@@ -14,7 +14,7 @@ from torch import nn
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
 from rmetric.live.models.structure import unwrapped
-from rmetric.log_writer import SCHEMA_VERSION, with_non_finite_named
+from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
 from rmetric.monitor.detector_set import Detections
@@ -100,8 +100,8 @@ def start_config(
         "log_every_n_steps": record_every,
         "vocabulary": vocabulary,
         "signals_measured_live": True,
-        "fault_injection": {"type": None, "severity": None, "trigger_step": None, "params": {}},  # no experiment
-        "r_metric_weights": {"w1_lambda": weights[0], "w2_sigma_sq": weights[1], "w3_delta_l": weights[2]},
+        "fault_injection": injection_entry(None, None, None, {}),  # no experiment
+        "r_metric_weights": weights_entry(weights),
         "alert_thresholds": dict(thresholds),
         **({"sigma_sq_every_n_steps": sigma_sq_every} if sigma_sq_every > 1 else {}),
     }

@@ -21,8 +21,10 @@ from rmetric.log_writer import (
     alerts_so_far,
     as_logged,
     encode_metrics,
+    injection_entry,
     terminal_event,
     to_log_precision,
+    weights_entry,
 )
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import START, Event, Observations
@@ -184,12 +186,7 @@ def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingD
     metric = RMetricDetector()
     profile = spec.profile
     fault = spec.make_fault()
-    injection: dict[str, Any] = {
-        "type": spec.fault,
-        "severity": None if spec.fault == NO_FAULT else spec.severity,
-        "trigger_step": onset,
-        "params": fault.parameters if fault else {},
-    }
+    severity = None if spec.fault == NO_FAULT else spec.severity
     return {
         "schema_version": SCHEMA_VERSION,
         "package_version": __version__,
@@ -206,13 +203,9 @@ def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingD
         "log_every_n_steps": spec.log_every,
         "step_time_s": profile.step_time_s,
         "usd_per_accelerator_hour": USD_PER_ACCELERATOR_HOUR,
-        "fault_injection": injection,
+        "fault_injection": injection_entry(spec.fault, severity, onset, fault.parameters if fault else {}),
         **({"as_published": spec.conditions.names} if spec.conditions.names else {}),
-        "r_metric_weights": {
-            "w1_lambda": metric.weights[0],
-            "w2_sigma_sq": metric.weights[1],
-            "w3_delta_l": metric.weights[2],
-        },
+        "r_metric_weights": weights_entry(metric.weights),
         "alert_thresholds": {name: detector.threshold for name, detector in detectors.items()},
     }
 

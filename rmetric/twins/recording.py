@@ -15,7 +15,7 @@ from rmetric.evaluation.ground_truth import Outcome, judge
 from rmetric.faults import NO_FAULT, Fault
 from rmetric.files import write_atomically
 from rmetric.live.run import LiveRun
-from rmetric.log_writer import encode_event, terminal_event
+from rmetric.log_writer import encode_event, injection_entry, terminal_event
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.recorder import LogConfig, start_config, vocabulary_of
 from rmetric.records import START, Event
@@ -35,12 +35,9 @@ def log_config(run: LiveRun, own: dict[str, Any], detectors: Sequence[str] = LOG
 
 def fault_entry(fault: Fault | None, severity: str | None, onset: int | None) -> dict[str, Any]:
     """``fault_injection`` of ``config``; of a run without a fault, severity and onset are left out."""
-    return {
-        "type": fault.label if fault else NO_FAULT,
-        "severity": severity if fault else None,
-        "trigger_step": onset if fault else None,
-        "params": fault.parameters if fault else {},
-    }
+    if fault is None:
+        return injection_entry(NO_FAULT, None, None, {})
+    return injection_entry(fault.label, severity, onset, fault.parameters)
 
 
 def append_events(log: Path, *events: Event) -> None:

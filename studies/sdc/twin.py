@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rmetric.faults import NO_FAULT
 from rmetric.live.run import LanguageModelRun
+from rmetric.log_writer import injection_entry
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
 from rmetric.twins.recording import log_config, record_healthy
@@ -135,12 +137,7 @@ def campaign_monitor(
 
 def config_of(run: LanguageModelRun, settings: Settings, name: str, injection: dict[str, Any] | None) -> dict[str, Any]:
     """``config`` of EXPERIMENT_START; ``injection`` are its fields, ``None`` for a healthy run."""
-    fault = {
-        "type": "SILENT_DATA_CORRUPTION" if injection else "NONE",
-        "severity": None,
-        "trigger_step": injection["step"] if injection else None,
-        "params": injection or {},
-    }
+    kind, step = ("SILENT_DATA_CORRUPTION", injection["step"]) if injection else (NO_FAULT, None)
     own = {
         "experiment_id": name,
         "model_type": settings.model,
@@ -151,7 +148,7 @@ def config_of(run: LanguageModelRun, settings: Settings, name: str, injection: d
         "batch_size": settings.rows,
         "sequence_length": settings.length,
         "learning_rate": settings.learning_rate,
-        "fault_injection": fault,
+        "fault_injection": injection_entry(kind, None, step, injection or {}),
     }
     return log_config(run, own, detectors=())
 
