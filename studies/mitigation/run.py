@@ -24,6 +24,7 @@ from rmetric.files import written_aside
 from rmetric.live.run import LiveRun, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MechanismWatch
+from studies.courses import FILE, Course, follow, read_results
 from studies.mitigation.plan import (
     DETECTORS,
     FAULTS,
@@ -39,7 +40,6 @@ from studies.mitigation.report import table
 from studies.processes import in_fresh_processes, training_device
 from studies.real_runs.plan import RealSpec
 from studies.real_runs.run import fresh_run
-from studies.rollback.run import FILE, Course, follow, read_results
 
 TAIL = 4
 """Last held-out losses whose mean is compared."""

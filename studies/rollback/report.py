@@ -14,7 +14,8 @@ import pandas as pd
 
 from rmetric.cli import Parser, script
 from rmetric.errors import UserError
-from studies.rollback.run import HEALTHY, POLICIES, read_results
+from studies.courses import read_results
+from studies.rollback.run import HEALTHY, POLICIES
 
 TITLES = {"go_on": "data and schedule go on", "rewind": "the loop goes back too"}
 COLUMNS = ["fault", "variant", "failing runs", "within 5 %", "share", "stopped", "still failing", "undecided",

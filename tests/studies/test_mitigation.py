@@ -48,8 +48,8 @@ def test_the_table_compares_with_the_twin_and_with_doing_nothing() -> None:
 
 
 def test_a_call_that_is_stopped_leaves_the_earlier_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from studies.courses import FILE
     from studies.mitigation import run
-    from studies.rollback.run import FILE
 
     def stopped(*asked: object) -> Iterator[tuple[int, list[dict[str, object]]]]:
         yield 0, [row(NOTHING, HEALTHY, 2.0)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from studies.courses import FILE, read_results
 from studies.rollback import run as study
 from studies.rollback.offline import main as stream
 from studies.rollback.plan import Group
@@ -65,9 +66,9 @@ def test_a_result_is_not_appended_to_a_line_that_was_cut_off(tmp_path: Path, mon
     monkeypatch.setattr(study, "training_device", lambda name: None)
     monkeypatch.setattr(study, "train_group", lambda *asked: iter([{"group": group.name, "name": study.HEALTHY}]))
     whole = json.dumps({"group": "cnn_sgd_0", "name": study.HEALTHY}) + "\n"
-    (tmp_path / study.FILE).write_text(whole + whole[:20])
+    (tmp_path / FILE).write_text(whole + whole[:20])
     assert study.main(["--out", str(tmp_path), "--jobs", "1"]) == 0
-    assert [result["group"] for result in study.read_results(tmp_path)] == ["cnn_sgd_0", "mlp_lion_0"]
+    assert [result["group"] for result in read_results(tmp_path)] == ["cnn_sgd_0", "mlp_lion_0"]
 
 
 @pytest.mark.parametrize("quantile", ["7", "-1", "nan", "high"])
