@@ -140,89 +140,109 @@ _OF_THE_OPTIMIZER = Advice(
      "an optimizer that was made anew with other settings"),
     "Compare the settings of the optimizer with those that the run began with",
 )  # fmt: skip
+# What a monitor says has changed.
+MODES = "modules in evaluation mode"
+RATE = "learning_rate"
+SCHEDULE = "steps of the learning-rate schedule in a step"
+CLIPPING = "the norm that gradients are clipped to"
+INPUTS = "the root mean square of the inputs"
+CENTRE = "the mean of the inputs"
+WEIGHT = "the weight that a pass begins with"
+KEPT_GRADIENT = "the gradient that a backward pass begins with"
+UPDATE_GRADIENT = "the gradient that updates go by"
+BATCH = "the batch"
+EXAMPLES = "the content of a batch"
+TARGETS = "the content of a batch's targets"
+LOSS_GRADIENT = "the gradient of the loss"
+TRAINED = "the number of tensors that are trained"
+CUT_OFF = "the number of tensors that get no gradient any more"
+FIRST_PASSES = "the number of passes of a step that begin with no gradient"
+LOSS = "the loss"
+NORM = "the norm of the gradient"
+STATISTICS = "the state of batch norm's running statistics"
 ON_SETTINGS: Mapping[str, Advice] = {
-    "modules in evaluation mode": Advice(
+    MODES: Advice(
         ("a model that was left in evaluation mode after an evaluation", "layers that were frozen or unfrozen by their "
          "mode"),
         "Look at model.training, and call model.train() after each evaluation",
     ),
-    "learning_rate": Advice(
+    RATE: Advice(
         ("a run that was resumed with another learning rate", "a schedule that was made anew, or counts other steps"),
         "Compare the learning rate with the schedule that was planned",
     ),
-    "steps of the learning-rate schedule in a step": Advice(
+    SCHEDULE: Advice(
         ("scheduler.step() that is called twice in a step, or once a process", "a schedule with a kink, or one that "
          "goes by examples or tokens"),
         "Call the schedule's step once a step",
     ),
-    "the norm that gradients are clipped to": Advice(
+    CLIPPING: Advice(
         ("a clipping that was lost, added, or given another norm", "gradients that are clipped before they are "
          "unscaled, or by the norm of other gradients"),
         "Look at the line that clips gradients, and at what comes before it",
     ),
-    "the root mean square of the inputs": Advice(
+    INPUTS: Advice(
         ("inputs that are no longer normalised, or normalised twice", "another source of the data, or other units"),
         "Compare inputs of this step with those before",
     ),
-    "the mean of the inputs": Advice(
+    CENTRE: Advice(
         ("inputs that are no longer centred, or centred twice", "another source of the data, or other units"),
         "Compare inputs of this step with those before",
     ),
-    "the weight that a pass begins with": Advice(
+    WEIGHT: Advice(
         ("weights that are rounded, cast, masked, averaged or overwritten after the update", "a pass that uses old "
          "copies of the weights"),
         "Look for what else than the optimizer changes the weights",
     ),
-    "the gradient that a backward pass begins with": Advice(
+    KEPT_GRADIENT: Advice(
         ("gradients that are no longer cleared after an update",),
         "Look at the line that clears gradients",
     ),
-    "the gradient that updates go by": Advice(
+    UPDATE_GRADIENT: Advice(
         ("gradients that are negated, or reversed, between the backward pass and the update",),
         "Look at the lines that change gradients: updates go up the loss",
     ),
-    "the batch": Advice(
+    BATCH: Advice(
         ("a loader that gives the same batch again and again", "a next batch that is no longer taken"),
         "Compare the batches of these steps",
     ),
-    "the content of a batch": Advice(
+    EXAMPLES: Advice(
         ("workers of a loader that share one seed", "inputs that were replaced by one value, or views that are one"),
         "Look at the examples of a batch",
     ),
-    "the content of a batch's targets": Advice(
+    TARGETS: Advice(
         ("examples that come sorted: they are no longer shuffled", "targets that were replaced by one class"),
         "Look at the targets of a batch, and at the shuffling",
     ),
-    "the gradient of the loss": Advice(
+    LOSS_GRADIENT: Advice(
         ("targets that are all masked or ignored", "a loss or weights of examples that were multiplied by 0"),
         "Look at the targets of a batch and at their mask: nothing is learned",
     ),
-    "the number of tensors that are trained": Advice(
+    TRAINED: Advice(
         ("requires_grad_(False) on more than was meant, or on what is trained again later", "a part of the model that "
          "was removed, merged or replaced"),
         "Look at requires_grad of model.named_parameters()",
     ),
-    "the number of tensors that get no gradient any more": Advice(
+    CUT_OFF: Advice(
         ("a part of the model that was detached, or is no longer used", "units that have all died", "gradients too "
          "small for their precision"),
         "Look at what the forward pass does with these tensors",
     ),
-    "the number of passes of a step that begin with no gradient": Advice(
+    FIRST_PASSES: Advice(
         ("gradients that are cleared for each micro-batch instead of once an update", "a second pass on purpose, as "
          "for a sharpness-aware step"),
         "Look at the line that clears gradients: of micro-batches only the last one of a step counts then",
     ),
-    "the loss": Advice(
+    LOSS: Advice(
         ("another function or another mean of the errors, such as one over what is masked", "targets that have come to "
          "be among the inputs"),
         "Compare the loss of one batch by the code of this step and by that of the step before",
     ),
-    "the norm of the gradient": Advice(
+    NORM: Advice(
         ("a part of the model that was detached", "a loss that is divided, weighted or masked after it was logged",
          "gradients that are no longer unscaled or summed as before"),
         "Compare the gradient norms of tensors (TENSOR_GRAD_NORMS) before and after this step",
     ),
-    "the state of batch norm's running statistics": Advice(
+    STATISTICS: Advice(
         ("a momentum of batch norm that was set to 0", "statistics that are copied back after each step"),
         "Compare the running statistics of two steps: evaluation relies on them",
     ),

@@ -7,6 +7,7 @@ from collections import deque
 
 import numpy as np
 
+from rmetric.advice import TRAINED
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
 from rmetric.monitor.hardware import SLOW_STEPS
@@ -55,7 +56,6 @@ WINDOW_STEPS = 8
 """Gradient norms in the variance of a run without workers or micro-batches: as many as the paper has workers."""
 FROZEN_RECORDS = 32
 """Records in a row in which fewer parameters than before require a gradient, from which on fewer are trained."""
-TRAINED = "the number of tensors that are trained"
 SCALER_PATIENCE = 8
 """Non-finite steps in a row that a gradient scaler may need to find its scale: no first guess is off by over 2^8."""
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from rmetric.advice import MODES
 from rmetric.monitor.parameters import ModelParameters
 
 Value = float | str
@@ -19,7 +20,6 @@ KEPT, KNOWN = 8, 16
 are remembered."""
 FACTOR = 3.0
 """Smallest change of a number that is abrupt: of itself, or of its distance to 1 (the memory of a momentum)."""
-MODES = "modules in evaluation mode"
 PLAIN = frozenset({bool, int, float, str})
 """Types of settings."""
 SCHEDULED = frozenset({"params", "lr", "initial_lr"})

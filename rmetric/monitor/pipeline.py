@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+from rmetric.advice import CUT_OFF
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
@@ -16,7 +17,7 @@ from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.kept_settings import Change
-from rmetric.monitor.loop_invariants import CUT_OFF, LoopInvariants
+from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep

@@ -5,16 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.advice import ON_SETTINGS
+from rmetric.advice import CLIPPING, INPUTS, MODES, ON_SETTINGS, TRAINED
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, explanation_of
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.estimators import TRAINED
-from rmetric.monitor.kept_settings import MODES, Change
+from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.loop_invariants.batches import INPUTS, InputScale
-from rmetric.monitor.loop_invariants.gradients import CLIPPING
+from rmetric.monitor.loop_invariants.batches import InputScale
 from rmetric.monitor.transfer import StepNumbers
 
 

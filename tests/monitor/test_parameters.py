@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 import rmetric
+from rmetric.advice import TRAINED
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.estimators import FROZEN_RECORDS, TRAINED
+from rmetric.monitor.estimators import FROZEN_RECORDS
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair import RecomputeStep
 from tests.live.live import read

@@ -5,7 +5,6 @@ batch is not the one before, nor one of few, something is left to learn, the sch
 that needs no statistics, whatever is trained.
 """
 
-from rmetric.monitor.loop_invariants.gradients import CUT_OFF
 from rmetric.monitor.loop_invariants.invariants import LoopInvariants
 
-__all__ = ["CUT_OFF", "LoopInvariants"]
+__all__ = ["LoopInvariants"]

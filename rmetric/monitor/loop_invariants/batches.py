@@ -6,15 +6,15 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
+from rmetric.advice import BATCH, CENTRE, INPUTS
 from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate
 
-FEW_BATCHES = Change("the batch", "a new one", "one of few that come again and again")
+FEW_BATCHES = Change(BATCH, "a new one", "one of few that come again and again")
 BATCHES = 16
 """Latest batches, of which few that are served again and again are."""
 OFF_CENTRE = 0.5
 """Change of the inputs' mean, in their root mean squares, that is another centre."""
-INPUTS, CENTRE = "the root mean square of the inputs", "the mean of the inputs"
 
 
 class FewBatches(Invariant):

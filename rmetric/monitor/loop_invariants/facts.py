@@ -5,18 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.advice import BATCH, EXAMPLES, KEPT_GRADIENT, STATISTICS, TARGETS, UPDATE_GRADIENT, WEIGHT
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 
 TURNED = "gradient_turned"
 FACTS = {
-    "weights_changed": Change("the weight that a pass begins with", "the updated one", "another"),
-    "gradients_kept": Change("the gradient that a backward pass begins with", "none", "an old one"),
-    "batch_repeated": Change("the batch", "a new one", "the one before"),
-    "examples_repeated": Change("the content of a batch", "different examples", "copies"),
-    "targets_alike": Change("the content of a batch's targets", "several classes", "one class"),
-    "statistics_still": Change("the state of batch norm's running statistics", "moving", "still"),
-    TURNED: Change("the gradient that updates go by", "the one of the passes", "its opposite"),
+    "weights_changed": Change(WEIGHT, "the updated one", "another"),
+    "gradients_kept": Change(KEPT_GRADIENT, "none", "an old one"),
+    "batch_repeated": Change(BATCH, "a new one", "the one before"),
+    "examples_repeated": Change(EXAMPLES, "different examples", "copies"),
+    "targets_alike": Change(TARGETS, "several classes", "one class"),
+    "statistics_still": Change(STATISTICS, "moving", "still"),
+    TURNED: Change(UPDATE_GRADIENT, "the one of the passes", "its opposite"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
 

@@ -6,14 +6,12 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping
 
+from rmetric.advice import CLIPPING, NORM
 from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, Remembered, in_short
 
 UNTOUCHED = 1e-3
 """Largest relative change of a gradient's norm that is rounding and no clipping."""
-CLIPPING = "the norm that gradients are clipped to"
-NORM, CUT_OFF = "the norm of the gradient", "the number of tensors that get no gradient any more"
-FIRST_PASSES = "the number of passes of a step that begin with no gradient"
 
 
 class Clipping(Invariant):

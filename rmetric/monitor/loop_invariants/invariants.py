@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.advice import CUT_OFF, FIRST_PASSES
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.monitor.loop_invariants.batches import FewBatches, InputCentre, InputScale
 from rmetric.monitor.loop_invariants.facts import FACTS, TURNED, Fact
-from rmetric.monitor.loop_invariants.gradients import CUT_OFF, FIRST_PASSES, Clipping, GradientFalls, NoMore
+from rmetric.monitor.loop_invariants.gradients import Clipping, GradientFalls, NoMore
 from rmetric.monitor.loop_invariants.loss import LossFalls, NothingToLearn
 from rmetric.monitor.loop_invariants.schedule import RateLeap, ScheduleSpeed
 

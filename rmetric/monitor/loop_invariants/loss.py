@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.advice import LOSS, LOSS_GRADIENT
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate, in_short
 
-NOTHING_TO_LEARN = Change("the gradient of the loss", "not 0", "exactly 0, as the loss is")
+NOTHING_TO_LEARN = Change(LOSS_GRADIENT, "not 0", "exactly 0, as the loss is")
 LOSS_FALLS = 10.0
 """Factor of the loss at once that is no learning."""
-LOSS = "the loss"
 
 
 class NothingToLearn(Invariant):

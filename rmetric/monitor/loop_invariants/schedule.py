@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from rmetric.advice import RATE, SCHEDULE
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
 
 STEADY = 0.02
 """Relative tolerance of a learning rate's speed from one measurement to the next: schedules are curved."""
-RATE, SCHEDULE = "learning_rate", "steps of the learning-rate schedule in a step"
 
 
 class ScheduleSpeed(Invariant):

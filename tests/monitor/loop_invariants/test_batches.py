@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from rmetric.advice import CENTRE, INPUTS
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.base import HELD
-from rmetric.monitor.loop_invariants.batches import CENTRE, INPUTS
 
 
 def test_an_epoch_of_which_every_tenth_batch_is_looked_at_from_some_step_on_has_not_become_shorter() -> None:

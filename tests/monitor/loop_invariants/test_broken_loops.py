@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmetric.advice import CENTRE, CLIPPING, CUT_OFF, FIRST_PASSES, INPUTS, LOSS, NORM, RATE, SCHEDULE
 from rmetric.monitor.loop_invariants.base import HELD
-from rmetric.monitor.loop_invariants.batches import CENTRE, FEW_BATCHES, INPUTS, FewBatches
+from rmetric.monitor.loop_invariants.batches import FEW_BATCHES, FewBatches
 from rmetric.monitor.loop_invariants.facts import FACTS, TURNED
-from rmetric.monitor.loop_invariants.gradients import CLIPPING, CUT_OFF, FIRST_PASSES, NORM
-from rmetric.monitor.loop_invariants.loss import LOSS, NOTHING_TO_LEARN
-from rmetric.monitor.loop_invariants.schedule import RATE, SCHEDULE
+from rmetric.monitor.loop_invariants.loss import NOTHING_TO_LEARN
 from tests.monitor.loop_invariants.common import (
     ONSET,
     STEPS,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from rmetric.advice import LOSS
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.base import HELD
-from rmetric.monitor.loop_invariants.loss import LOSS, NOTHING_TO_LEARN
+from rmetric.monitor.loop_invariants.loss import NOTHING_TO_LEARN
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
+from rmetric.advice import RATE, SCHEDULE
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import HELD
-from rmetric.monitor.loop_invariants.schedule import RATE, SCHEDULE
 from tests.monitor.loop_invariants.common import told_of
 
 
