@@ -167,7 +167,8 @@ def compare(a: Run, b: Run) -> Comparison:
     shared = any(both.changes_before(parted) >= SHARED for both in noisy)
     differences, alike, missing = [], [], {}
     for name, both in common.items():
-        found = _first_difference(name, both, steps[both.rows], exactly=shared or name in PLANNED)
+        first = _first_unequal if shared or name in PLANNED else _first_apart
+        found = first(name, both, steps[both.rows]) if len(both.unequal) else both.why_none
         if isinstance(found, Difference):
             differences.append(found)
         elif found:
@@ -256,6 +257,11 @@ class _Common:
         return unequal[~explained[unequal]]
 
     @property
+    def why_none(self) -> str | None:
+        """Why no value differs; ``None``: they are alike."""
+        return None if len(self.rows) else "no common step at which both have it"
+
+    @property
     def parted(self) -> float:
         """Common row of the first value that differs; infinite: none does."""
         return float(self.rows[self.unequal[0]]) if len(self.unequal) else math.inf
@@ -266,35 +272,36 @@ class _Common:
         return int(np.count_nonzero(before[1:] != before[:-1]))
 
 
-def _first_difference(name: str, both: _Common, steps: NDArray[np.int64], *, exactly: bool) -> Difference | str | None:
-    """The first difference, why there can be none, or ``None``: alike."""
+def _first_unequal(name: str, both: _Common, steps: NDArray[np.int64]) -> Difference:
+    """The first unequal values of runs without noise."""
+    at = int(both.unequal[0])
+    return Difference(
+        signal=name, step=int(steps[at]), certain_at=int(steps[at]), a=float(both.one[at]), b=float(both.other[at]),
+        noise=0.0 if at else math.nan,
+    )  # fmt: skip
+
+
+def _first_apart(name: str, both: _Common, steps: NDArray[np.int64]) -> Difference | str | None:
+    """The first difference beyond noise, why none can be told, or ``None``: alike."""
     one, other = both.one, both.other
-    if not len(steps):
-        return "no common step at which both have it"
-    if not len(both.unequal):
-        return None
-    at = certain = int(both.unequal[0])
-    noise, or_before = 0.0 if at else math.nan, False
-    if not exactly:
-        differences = differences_of(name, one, other)
-        difference = differences.values
-        found = differences.first_change(THRESHOLDS[name])
-        before = len(difference) if found is None else found.begin
-        usual = max(noise_of(difference[:before]), differences.at_least(FLOOR))
-        if before >= WARM_UP and _lie_apart(difference[:before], LEVEL * usual):
-            return Difference(
-                signal=name, step=int(steps[0]), certain_at=int(steps[before - 1]), a=float(np.median(one[:before])),
-                b=float(np.median(other[:before])), noise=usual, throughout=True,
-            )  # fmt: skip
-        if found is None:
-            least = certain_after(THRESHOLDS[name])
-            told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
-            return None if len(steps) >= WARM_UP + least else f"{len(steps)} common values; {told}"
-        at, certain, noise = found
-        or_before = at == WARM_UP < certain
+    differences = differences_of(name, one, other)
+    difference = differences.values
+    found = differences.first_change(THRESHOLDS[name])
+    before = len(difference) if found is None else found.begin
+    usual = max(noise_of(difference[:before]), differences.at_least(FLOOR))
+    if before >= WARM_UP and _lie_apart(difference[:before], LEVEL * usual):
+        return Difference(
+            signal=name, step=int(steps[0]), certain_at=int(steps[before - 1]), a=float(np.median(one[:before])),
+            b=float(np.median(other[:before])), noise=usual, throughout=True,
+        )  # fmt: skip
+    if found is None:
+        least = certain_after(THRESHOLDS[name])
+        told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
+        return None if len(steps) >= WARM_UP + least else f"{len(steps)} common values; {told}"
+    at, certain, noise = found
     return Difference(
         signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
-        noise=noise, or_before=or_before,
+        noise=noise, or_before=at == WARM_UP < certain,
     )  # fmt: skip
 
 
