@@ -96,6 +96,15 @@ def explanation_of(
     """
     if detector.cause in MACHINE_MEASUREMENTS:
         return _machine(observation, detector.cause)
+    return (
+        _broken(observation, outliers, finite_inputs=finite_inputs)
+        or _dead_or_uniform(observation, vocabulary)
+        or _by_cause(detector.cause, observation, outliers, changes, moved_elsewhere=moved_elsewhere)
+    )
+
+
+def _broken(observation: Observation, outliers: GradientOutliers, *, finite_inputs: bool) -> Explanation | None:
+    """What is not finite; ``None``: all that was measured is."""
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
         found = _not_finite(observation, outliers)
@@ -108,31 +117,43 @@ def explanation_of(
             "Look at what evaluation alone uses: running statistics of batch norm, other precision, an example that no "
             "training batch has.",
         )
-    uniform = abs(observation["uniform_gap"]) <= UNIFORM_NATS
-    if zero_gradient(observation):
-        alike = f" and the loss is ln({vocabulary}): the model answers every token alike" if uniform else ""
-        return Explanation(
-            "no_gradient",
-            [f"the gradient norm is exactly 0{alike}"],
-            _in_full(ADVICE["UNIFORM_ANSWER" if uniform else "ZERO_GRADIENT"]),
-        )
-    if uniform:
-        return Explanation(
-            "uniform_answer",
-            [f"the loss is ln({vocabulary}): the model answers every token alike"],
-            _in_full(ADVICE["UNIFORM_ANSWER"]),
-        )
-    if detector.cause == "settings_changed":
+    return None
+
+
+def _dead_or_uniform(observation: Observation, vocabulary: int | None) -> Explanation | None:
+    """That no gradient is left, that every token is answered alike, or both; ``None``: neither."""
+    dead, uniform = zero_gradient(observation), abs(observation["uniform_gap"]) <= UNIFORM_NATS
+    if not dead and not uniform:
+        return None
+    seen = ["the gradient norm is exactly 0"] if dead else []
+    seen += [f"the loss is ln({vocabulary}): the model answers every token alike"] if uniform else []
+    return Explanation(
+        "no_gradient" if dead else "uniform_answer",
+        [" and ".join(seen)],
+        _in_full(ADVICE["UNIFORM_ANSWER" if uniform else "ZERO_GRADIENT"]),
+    )
+
+
+def _by_cause(
+    cause: str,
+    observation: Observation,
+    outliers: GradientOutliers,
+    changes: Sequence[Change],
+    *,
+    moved_elsewhere: bool,
+) -> Explanation:
+    """What the detector's measurement of the model shows, where all is finite and gradients are left."""
+    if cause == "settings_changed":
         advice = advice_on_settings([change.setting for change in changes])
         return Explanation("setting_changed", [setting_in_words(*change) for change in changes], _in_full(advice))
-    if detector.cause == "grad_agreement":
+    if cause == "grad_agreement":
         agreement = number_in_words(observation["grad_agreement"])
         return Explanation(
             "gradient_repeats",
             [f"gradients point where those before did (agreement {agreement} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    updated, stands = detector.cause == "update_rms", observation["update_rms"] == 0.0
+    updated, stands = cause == "update_rms", observation["update_rms"] == 0.0
     seen = _off_course(observation, outliers, with_rate=updated or stands)
     if stands:
         return Explanation("no_update", seen, _on_no_update(observation))
