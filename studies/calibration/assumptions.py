@@ -94,68 +94,66 @@ UNSEEN: dict[str, Assumption] = {
 }
 """Values for numbers whose runs are missing."""
 
-
-def elsewhere() -> dict[str, Assumption]:
-    """Assumptions that stand in other parts of the simulator, named here so that all are in one place."""
-    return {
-        "step_time_s": Assumption(
-            value={name: profile.step_time_s for name, profile in ARCHITECTURES.items()},
-            unit="s",
-            what="mean step time of a production cluster (rmetric.architectures)",
-            source="the paper; a tiny model's step says nothing of it",
-        ),
-        "irreducible_loss": Assumption(
-            value={name: profile.irreducible_loss for name, profile in ARCHITECTURES.items()},
-            unit="nats",
-            what="loss that the power law approaches (rmetric.architectures)",
-            source="assumed",
-        ),
-        "hazard_per_gpu_hour": Assumption(
-            value=sum(INTERRUPTIONS.values()) / GPU_HOURS,
-            unit="1 / GPU-hour",
-            what="fatal hardware events of a healthy cluster, in all (rmetric.simulation.hardware)",
-            source="Llama 3 405B, arXiv 2407.21783, Table 5: 419 in 54 days on 16,384 GPUs",
-        ),
-        "correctable_per_fatal": Assumption(
-            value=CORRECTABLE_PER_FATAL,
-            unit="1",
-            what="correctable hardware events per fatal one of the same component (rmetric.simulation.hardware)",
-            source="assumed",
-        ),
-        "restart_stall_s": Assumption(
-            value=RESTART_STALL_S,
-            unit="s",
-            what="until a healthy cluster has replaced a worker (rmetric.simulation.hardware)",
-            source="assumed",
-        ),
-        "router_stall_s": Assumption(
-            value=STALL_S,
-            unit="s",
-            what="wait of a step for the busiest expert (rmetric.faults.router_imbalance)",
-            source="assumed; one process waits for no expert",
-        ),
-        "hardware_faults": Assumption(
-            value=None,
-            unit="",
-            what="NODE_FAILURE and NETWORK_DEGRADATION: rates, delays and incubation are those of the injected fault",
-            source="the same parameters bring them upon the real runs, so there is nothing to fit",
-        ),
-        "LARGE_LR": Assumption(
-            value=None,
-            unit="",
-            what="responds as LR_SPIKE of the same factor, and does not heal while it lasts",
-            source="assumed; no run of the fit half has it",
-        ),
-        "learning_rate_schedule": Assumption(
-            value=None,
-            unit="",
-            what="the effect of a high learning rate goes with ln(factor × scheduled rate over its peak)",
-            source="assumed; the real runs have a constant rate after their warm-up",
-        ),
-        "long_horizon": Assumption(
-            value=None,
-            unit="",
-            what="after 540 steps a run stays where the fitted path leads",
-            source="assumed; no real run was watched longer after its onset",
-        ),
-    }
+ELSEWHERE: dict[str, Assumption] = {
+    "step_time_s": Assumption(
+        value={name: profile.step_time_s for name, profile in ARCHITECTURES.items()},
+        unit="s",
+        what="mean step time of a production cluster (rmetric.architectures)",
+        source="the paper; a tiny model's step says nothing of it",
+    ),
+    "irreducible_loss": Assumption(
+        value={name: profile.irreducible_loss for name, profile in ARCHITECTURES.items()},
+        unit="nats",
+        what="loss that the power law approaches (rmetric.architectures)",
+        source="assumed",
+    ),
+    "hazard_per_gpu_hour": Assumption(
+        value=sum(INTERRUPTIONS.values()) / GPU_HOURS,
+        unit="1 / GPU-hour",
+        what="fatal hardware events of a healthy cluster, in all (rmetric.simulation.hardware)",
+        source="Llama 3 405B, arXiv 2407.21783, Table 5: 419 in 54 days on 16,384 GPUs",
+    ),
+    "correctable_per_fatal": Assumption(
+        value=CORRECTABLE_PER_FATAL,
+        unit="1",
+        what="correctable hardware events per fatal one of the same component (rmetric.simulation.hardware)",
+        source="assumed",
+    ),
+    "restart_stall_s": Assumption(
+        value=RESTART_STALL_S,
+        unit="s",
+        what="until a healthy cluster has replaced a worker (rmetric.simulation.hardware)",
+        source="assumed",
+    ),
+    "router_stall_s": Assumption(
+        value=STALL_S,
+        unit="s",
+        what="wait of a step for the busiest expert (rmetric.faults.router_imbalance)",
+        source="assumed; one process waits for no expert",
+    ),
+    "hardware_faults": Assumption(
+        value=None,
+        unit="",
+        what="NODE_FAILURE and NETWORK_DEGRADATION: rates, delays and incubation are those of the injected fault",
+        source="the same parameters bring them upon the real runs, so there is nothing to fit",
+    ),
+    "LARGE_LR": Assumption(
+        value=None,
+        unit="",
+        what="responds as LR_SPIKE of the same factor, and does not heal while it lasts",
+        source="assumed; no run of the fit half has it",
+    ),
+    "learning_rate_schedule": Assumption(
+        value=None,
+        unit="",
+        what="the effect of a high learning rate goes with ln(factor × scheduled rate over its peak)",
+        source="assumed; the real runs have a constant rate after their warm-up",
+    ),
+    "long_horizon": Assumption(
+        value=None,
+        unit="",
+        what="after 540 steps a run stays where the fitted path leads",
+        source="assumed; no real run was watched longer after its onset",
+    ),
+}
+"""Assumptions that stand in other parts of the simulator, named here so that all are in one place."""

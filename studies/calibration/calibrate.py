@@ -26,7 +26,7 @@ from rmetric.faults.processes import Response
 from rmetric.files import write_atomically
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.parameters import SHIPPED, VERSION, SimulationParameters
-from studies.calibration.assumptions import HEALTHY, UNSEEN, Assumption, elsewhere
+from studies.calibration.assumptions import ELSEWHERE, HEALTHY, UNSEEN, Assumption
 from studies.calibration.noise import fit_noise
 from studies.calibration.real_runs import Estimate, pairs
 from studies.calibration.responses import Cell, cells_of, fit_response, fit_shared
@@ -87,7 +87,7 @@ def calibrate(study: Study) -> dict[str, Any]:
             for item in fields(Response)
         },
         "responses": _responses(cells, rate, per_excess),
-        "assumed_elsewhere": {name: asdict(assumption) for name, assumption in elsewhere().items()},
+        "assumed_elsewhere": {name: asdict(assumption) for name, assumption in ELSEWHERE.items()},
     }
 
 

@@ -10,7 +10,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.simulation import SimulationParameters, TrainingSimulator
 from rmetric.simulation.parameters import SHIPPED
-from studies.calibration.assumptions import elsewhere
+from studies.calibration.assumptions import ELSEWHERE
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def test_every_fault_of_loss_or_gradient_has_a_response_at_each_severity(content
 
 
 def test_assumptions_named_in_the_file_are_those_of_the_code(content: dict) -> None:
-    assert {*content["assumed_elsewhere"]} == {*elsewhere()}
+    assert {*content["assumed_elsewhere"]} == {*ELSEWHERE}
     stated = content["assumed_elsewhere"]
     assert stated["step_time_s"]["value"] == {name: item.step_time_s for name, item in ARCHITECTURES.items()}
-    for name, assumption in elsewhere().items():
+    for name, assumption in ELSEWHERE.items():
         assert stated[name]["value"] == pytest.approx(assumption.value) or stated[name]["value"] == assumption.value
 
 
