@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,27 +80,13 @@ def run(args: argparse.Namespace) -> int:
     refuse_empty([args.path])
     path, outboxes = Path(args.path), _outboxes(args)
     gate = Gate(args.cooldown, args.tell)
-
-    def send(news: News, text: str) -> None:
-        for outbox in outboxes:
-            outbox.put(news.to_dict() | {"text": text})
-
-    def tell(news: News, is_old: bool) -> None:
-        print(f"{time.strftime('%H:%M:%S')}  {news.text}", flush=True)
-        text = None if is_old else gate.admit(news, time.monotonic())
-        if text is not None:
-            send(news, text)
+    teller = _Teller(outboxes, gate)
+    watcher = Watcher(path, teller.tell, interval_s=args.interval, silent_after_s=args.silent_after, **reading(args))
 
     def after_look() -> None:
-        for news, text in gate.due(time.monotonic()):
-            send(news, text)
-        for remark in watcher.remarks:
-            if remark not in remarked:
-                print(f"note: {remark}", file=sys.stderr, flush=True)
-                remarked.add(remark)
+        teller.send_due()
+        teller.remark(watcher.remarks)
 
-    options, remarked = reading(args), set[str]()
-    watcher = Watcher(path, tell, interval_s=args.interval, silent_after_s=args.silent_after, **options)
     try:
         watcher.look(time.monotonic())
         seen = f"runs so far: {len(watcher.runs)}" if path.exists() else "not there yet"
@@ -118,10 +105,38 @@ def run(args: argparse.Namespace) -> int:
         with suppress(KeyboardInterrupt):
             close_all(outboxes, grace_s)
     print(_deliveries(gate, outboxes), end="")
-    diagnoses = [run.diagnosis for run in watcher.runs]
-    if any(diagnosis.findings for diagnosis in diagnoses):
-        return FOUND
-    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
+    return _status(watcher)
+
+
+class _Teller:
+    """Prints what a watch finds, and sends what the gate admits."""
+
+    def __init__(self, outboxes: Sequence[Outbox], gate: Gate) -> None:
+        self._outboxes, self._gate = outboxes, gate
+        self._remarked = set[str]()
+
+    def tell(self, news: News, is_old: bool) -> None:
+        """Print news; send them unless the log was there with them before the watch began."""
+        print(f"{time.strftime('%H:%M:%S')}  {news.text}", flush=True)
+        text = None if is_old else self._gate.admit(news, time.monotonic())
+        if text is not None:
+            self._send(news, text)
+
+    def send_due(self) -> None:
+        """Send what was withheld for a cooldown that is over."""
+        for news, text in self._gate.due(time.monotonic()):
+            self._send(news, text)
+
+    def remark(self, remarks: Iterable[str]) -> None:
+        """Print those that were not printed before."""
+        for remark in remarks:
+            if remark not in self._remarked:
+                print(f"note: {remark}", file=sys.stderr, flush=True)
+                self._remarked.add(remark)
+
+    def _send(self, news: News, text: str) -> None:
+        for outbox in self._outboxes:
+            outbox.put(news.to_dict() | {"text": text})
 
 
 def _outboxes(args: argparse.Namespace) -> list[Outbox]:
@@ -142,6 +157,13 @@ def _summary(watcher: Watcher) -> str:
     if not watcher.runs:
         lines += [f"no records were seen{''.join(f'; {problem}' for problem in watcher.problems[:3])}"]
     return "\n".join(lines)
+
+
+def _status(watcher: Watcher) -> int:
+    diagnoses = [run.diagnosis for run in watcher.runs]
+    if any(diagnosis.findings for diagnosis in diagnoses):
+        return FOUND
+    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
 
 
 def _deliveries(gate: Gate, outboxes: list[Outbox]) -> str:
