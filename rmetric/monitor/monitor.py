@@ -43,9 +43,8 @@ from rmetric.monitor.ranks.hang_watch import HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
 from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.recorder import vocabulary_of
-from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.policy import Policy, checked_policies
 from rmetric.monitor.repair.record import RepairRecord
-from rmetric.monitor.repair.runner import checked_policies
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.sinks import Sink
 from rmetric.monitor.state_watch import StateWatch

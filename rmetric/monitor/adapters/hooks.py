@@ -12,8 +12,7 @@ from typing import Any
 
 from rmetric.errors import UserError, on_one_line
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair.policy import Policy
-from rmetric.monitor.repair.runner import checked_policies
+from rmetric.monitor.repair.policy import Policy, checked_policies
 from rmetric.registry import Registry
 
 LOGGER = logging.getLogger("rmetric")

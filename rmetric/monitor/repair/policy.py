@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
 
 if TYPE_CHECKING:
@@ -93,6 +94,19 @@ class Policies(tuple[Policy, ...]):
 
     def __new__(cls, *policies: Policy) -> Policies:
         return super().__new__(cls, policies)
+
+
+def checked_policies(policies: Policy | Iterable[Policy] | None) -> tuple[Policy, ...]:
+    """Those that ``policy=`` of a monitor names; raises :class:`UserError` for what it cannot take."""
+    several = () if policies is None else (*policies,) if isinstance(policies, Iterable) else (policies,)
+    if not all(isinstance(policy, Policy) for policy in several):
+        raise UserError("policy= takes policies such as RecomputeStep(max_retries=2), or a list of them")
+    if len({id(policy) for policy in several}) < len(several):
+        raise UserError("policy= has the same policy twice; make two of them")
+    served = next((type(policy).__name__ for policy in several if policy.is_attached), None)
+    if served is not None:
+        raise UserError(f"policy= has a {served} that has served another monitor; make a new one")
+    return several
 
 
 @dataclass(kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.estimators import SCALER_PATIENCE
@@ -63,7 +63,7 @@ class PolicyRunner:
     Parameters
     ----------
     policies
-        One, or several in the order in which they are asked.
+        In the order in which they are asked, as :func:`~rmetric.monitor.repair.policy.checked_policies` has them.
     model, parameters, optimizer, scaler
         What is trained. The model gets one forward pre-hook, the optimizer one hook.
     measure
@@ -78,7 +78,7 @@ class PolicyRunner:
 
     def __init__(
         self,
-        policies: Policy | Iterable[Policy],
+        policies: Sequence[Policy],
         *,
         model: nn.Module,
         parameters: ModelParameters,
@@ -89,7 +89,7 @@ class PolicyRunner:
         vocabulary: int | None,
         votes: Votes,
     ) -> None:
-        self._policies = checked_policies(policies)
+        self._policies = policies
         self._last_word = RefuseUpdate()
         suspicion = Suspicion(vocabulary=vocabulary, patience=0 if scaler is None else SCALER_PATIENCE)
         suspicion.watch(parameters.names)
@@ -233,16 +233,3 @@ class PolicyRunner:
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])
-
-
-def checked_policies(policies: Policy | Iterable[Policy] | None) -> tuple[Policy, ...]:
-    """Those that ``policy=`` of a monitor names; raises :class:`UserError` for what it cannot take."""
-    several = () if policies is None else (*policies,) if isinstance(policies, Iterable) else (policies,)
-    if not all(isinstance(policy, Policy) for policy in several):
-        raise UserError("policy= takes policies such as RecomputeStep(max_retries=2), or a list of them")
-    if len({id(policy) for policy in several}) < len(several):
-        raise UserError("policy= has the same policy twice; make two of them")
-    served = next((type(policy).__name__ for policy in several if policy.is_attached), None)
-    if served is not None:
-        raise UserError(f"policy= has a {served} that has served another monitor; make a new one")
-    return several
