@@ -80,6 +80,7 @@ class Observations:
         return self["planned_changes"] > 0.0
 
     def __iter__(self) -> Iterator[Observation]:
+        # value != value: NaN, without a call for each
         columns = [[None if value != value else value for value in self[name].tolist()] for name in MEASUREMENTS]
         mechanism = self._mechanism()
         for row in zip(self.step.tolist(), *columns, self.evaluated.tolist(), mechanism, strict=True):

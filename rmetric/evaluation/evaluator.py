@@ -357,7 +357,7 @@ class Evaluator:
             if name not in (REFERENCE, ROBUST, *self.silent) and detector.causal and not detector.extra:
                 counts = self.counts(name, protocol)
                 f1[name] = summarise(counts.of(counts.counted))["f1"].value
-        defined = {name: value for name, value in f1.items() if value == value}
+        defined = {name: value for name, value in f1.items() if not np.isnan(value)}
         return max(defined, key=defined.__getitem__, default=None)
 
     # -- the R-Metric's weights ---------------------------------------------------------------------------------------

@@ -178,7 +178,7 @@ class Estimators:
         }
         self.sources["delta_l"] = self._drift.source
         # + 0.0: no -0.0
-        known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if value == value}
+        known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if not math.isnan(value)}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
         return Observation(pending.step, **known, evaluated=bool(pending.validation), mechanism=inside)
 

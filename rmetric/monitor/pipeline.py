@@ -247,4 +247,4 @@ def _naming(change: Change, names: Sequence[str]) -> Change:
 def _measured(observation: Observation) -> dict[str, Any]:
     """Fields of an observation that have a value, for a checkpoint: what was not measured is NaN."""
     values = {field.name: getattr(observation, field.name) for field in fields(observation)}
-    return {name: value for name, value in values.items() if value == value}
+    return {name: value for name, value in values.items() if value == value}  # NaN alone is unlike itself

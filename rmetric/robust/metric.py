@@ -145,7 +145,7 @@ class Statistics:
         found = self._hardware.update(observation), gradients, loss
         if not self._rewards.hold(observation["reward"]):
             return found
-        return tuple(
+        return tuple(  # value == value: not NaN, without a call
             tuple(0.0 if name in DRIFTS and value == value else value for name, value in zip(*pair, strict=True))
             for pair in zip(NAMES, found, strict=True)
         )
