@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +76,11 @@ def stands_at(losses: Floats) -> float:
 def is_exact(loss: float) -> bool:
     """Whether a loss is stated to so many decimals that another one would differ."""
     return round(loss, DECIMALS) != loss
+
+
+def surprise(p: float) -> float:
+    """−log10 of a p-value, at most 300."""
+    return -math.log10(max(p, 1e-300))
 
 
 def falls(series: Floats) -> float:
