@@ -6,6 +6,7 @@ dictionaries and objects of such; one pair of functions therefore serves them al
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -70,6 +71,11 @@ def restore(value: Any, state: Any) -> Any:
         return _restore_object(value, state)
     value.__setstate__(bytes.fromhex(state))
     return value
+
+
+def finite_numbers(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those that JSON can hold, by name; those that are not finite are left out."""
+    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 
 def rounded(value: Any, digits: int) -> Any:
