@@ -26,8 +26,6 @@ order, at most.
 IMPORTERS: Registry[Importer] = Registry("log format")
 I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
 
-LOSSES = ("training_loss", "validation_loss")
-
 ALIASES: dict[str, tuple[str, ...]] = {
     "step": (
         "global_step",
