@@ -66,9 +66,7 @@ class Line:
     """The epoch of the first of several lines."""
 
 
-def console_lines(
-    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool = False
-) -> Iterator[Line]:
+def console_lines(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line]:
     """The lines with pairs; what a progress bar wrote over is a line of its own."""
     return _blocks(_single(path, on_damage, fields, has_decimal_commas), fields)
 
