@@ -19,9 +19,8 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
-from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.console_lines import Line, Workers, console_lines
 from rmetric.importers.console_reports import Stated, Waiting
-from rmetric.importers.console_workers import Workers
 from rmetric.importers.names import (
     LINE_NUMBER,
     TOTAL,
