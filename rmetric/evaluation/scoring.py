@@ -104,7 +104,7 @@ def _write(files: Mapping[str, Path], records: int, rows: Iterable[Mapping[str, 
     """Write the scores of run after run, so that those of one run alone are in memory."""
     header = {"descr": "<f8", "fortran_order": False, "shape": (records,)}
     with ExitStack() as opened:
-        written = {name: opened.enter_context(written_aside(file, forced=False)) for name, file in files.items()}
+        written = {name: opened.enter_context(written_aside(file, synced=False)) for name, file in files.items()}
         for file in written.values():
             np.lib.format.write_array_header_1_0(file, header)
         for row in rows:
