@@ -74,7 +74,7 @@ def restore(value: Any, state: Any) -> Any:
 
 
 def finite_numbers(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Those that JSON can hold, by name; those that are not finite are left out."""
+    """Numbers that JSON can hold, by name; those that are not finite are left out."""
     return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
 
 

@@ -141,7 +141,7 @@ class Event:
 
     @property
     def subject(self) -> tuple[str, str]:
-        """Its kind, and of what is not finite the measurement: one says nothing of another."""
+        """Kind of the event, and of what is not finite the measurement: one says nothing of another."""
         return self.kind, self.measurement if self.kind == "NOT_FINITE" else ""
 
     def go_on(self, later: Event, *, again: bool) -> None:
@@ -166,7 +166,7 @@ class Event:
 
 
 def _gravity(event: Event) -> tuple[int, ...]:
-    """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
+    """Gravity by kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
     return tuple(
         order.index(told) if told in order else -1
         for order, told in zip((GRAVE, GRAVEST_LOSS_LAST), event.subject, strict=True)

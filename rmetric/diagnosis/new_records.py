@@ -37,7 +37,7 @@ class NewRecords:
         self._pending = math.nan
 
     def of(self, observations: Observations) -> Observations:
-        """Those of the given records that come after all known ones; all portions must overlap or follow."""
+        """Records among the given ones that come after all known ones; all portions must overlap or follow."""
         if self.last_step is not None:
             known = int(np.searchsorted(observations.step, self.last_step, side="right"))
             self._note_evaluation(observations, known - 1)

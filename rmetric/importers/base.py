@@ -131,7 +131,7 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
 
 
 class FieldMap:
-    """Their names to ours: the explicit mapping first, then the aliases.
+    """Map of their names to ours: the explicit mapping first, then the aliases.
 
     Parameters
     ----------

@@ -71,7 +71,7 @@ class Line:
 
 @dataclass
 class Workers:
-    """Who has written the lines of a pattern."""
+    """Processes that have written the lines of a pattern."""
 
     lines: Counter[str] = field(default_factory=Counter)
     first: str = ""

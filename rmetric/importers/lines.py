@@ -32,7 +32,7 @@ class LoneLines:
 
     @classmethod
     def of(cls, path: Path, name: str, mapping: Mapping[str, str]) -> LoneLines | None:
-        """Those of a log of the format ``name``; ``None`` where they do not stand alone.
+        """Lines of a log of the format ``name``; ``None`` where they do not stand alone.
 
         They do not where steps are missing, where several columns might be the loss, or where the rows are of several
         runs. What is left empty is looked for portion by portion.

@@ -85,7 +85,7 @@ class Marks:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """Those that are kept, increasing."""
+        """Steps that are kept, increasing."""
         return self._series.steps
 
 

@@ -62,7 +62,7 @@ class Curve:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """Their values, finite, shape (n,); the lowest and the highest of all are among them."""
+        """Values of these points, finite, shape (n,); the lowest and the highest of all are among them."""
         return self._series.values
 
     @property

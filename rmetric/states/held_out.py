@@ -40,7 +40,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, observations: Observations) -> Self | None:
-        """Those of a run so far; ``None`` if there are too few."""
+        """Evaluations and training losses of a run so far; ``None`` if there are too few."""
         observations = since_planned(observations)
         held_out, loss = finite(observations, "validation_loss"), finite(observations, "training_loss")
         if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:

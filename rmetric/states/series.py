@@ -69,7 +69,7 @@ def finite(observations: Observations, name: str) -> Series:
 
 
 def stands_at(losses: Floats) -> float:
-    """Where a run stands."""
+    """Median of the last losses: where a run stands."""
     return float(np.median(losses[-LATEST:]))
 
 
