@@ -26,7 +26,7 @@ from rmetric.log_lines import read_events
 
 with real_training_only():
     import torch
-    from training_report import add_machine, on_this_machine, publish
+    from training_report import add_machine, on_this_machine, publish, quartiles
 
     from rmetric.live.corpus import standard_library
     from rmetric.live.models import tiny_model
@@ -177,7 +177,7 @@ def _chosen(log: Path) -> int:
 def _share(name: str, ratios: list[float]) -> dict[str, Any]:
     """Median and quartiles of what watched steps take over plain ones, percent."""
     costs = [100.0 * (ratio - 1.0) for ratio in ratios]
-    low, middle, high = statistics.quantiles(costs, n=4) if len(costs) > 1 else costs * 3
+    low, middle, high = quartiles(costs)
     return {name: round(middle, 2), f"{name}_quartiles": [round(low, 2), round(high, 2)]}
 
 

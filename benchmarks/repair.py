@@ -23,7 +23,7 @@ with real_training_only():
     import torch
     from monitor import SIZES
     from torch import Tensor
-    from training_report import add_machine, on_this_machine, publish
+    from training_report import add_machine, on_this_machine, publish, quartiles
 
     from rmetric.live.corpus import standard_library
     from rmetric.live.models import TINY_MODELS, tiny_model
@@ -109,8 +109,8 @@ def _times(size: str, args: Any) -> dict[str, Any]:
 
 
 def _quartiles(values: list[float]) -> list[float]:
-    cuts = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-    return [round(cuts[0], 2), round(cuts[2], 2)]
+    low, _, high = quartiles(values)
+    return [round(low, 2), round(high, 2)]
 
 
 def _step(run: LanguageModelRun, device: str) -> float:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Mapping
+import statistics
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,11 @@ def on_this_machine(device: str, threads: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     name = torch.cuda.get_device_name() if device.startswith("cuda") else f"CPU, {threads} thread(s)"
     return {"machine": f"{platform.system()} {platform.machine()}, {name}", "torch": torch.__version__}
+
+
+def quartiles(values: Sequence[float]) -> list[float]:
+    """Lower quartile, median and upper quartile of values; a single one is all three."""
+    return statistics.quantiles(values, n=4) if len(values) > 1 else [*values] * 3
 
 
 def publish(report: Mapping[str, Any], out: Path | None) -> None:

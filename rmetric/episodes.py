@@ -62,7 +62,7 @@ class EpisodesByCause:
         self._alert_before: dict[str, int] = {}
 
     def begin(self, step: int, causes: Collection[str]) -> list[str]:
-        """Those of the next record's causes of which an episode begins there.
+        """Causes of the next record of which an episode begins there.
 
         >>> apart = EpisodesByCause()
         >>> apart.begin(1, ["machine"]), apart.begin(2, ["machine", "off_course"]), apart.begin(3, ["off_course"])

@@ -40,12 +40,12 @@ def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
+def written_aside(path: Path, *, synced: bool = True) -> Iterator[IO[bytes]]:
     """A file of any length that is written aside, then renamed. A link stays; a pipe or a device is written to.
 
     Parameters
     ----------
-    forced
+    synced
         Whether it is forced to the disk first, so that it survives a power cut.
     """
     if path.exists() and not path.is_file():  # there is nothing to replace
@@ -58,7 +58,7 @@ def written_aside(path: Path, *, forced: bool = True) -> Iterator[IO[bytes]]:
         with naming(path, aside):
             with open(aside, "wb") as file:
                 yield file
-                if forced:
+                if synced:
                     file.flush()
                     os.fsync(file.fileno())
             os.replace(aside, target)
@@ -74,7 +74,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     It is not forced to the disk (0.5 ms a file): after a power cut, resuming a study compares every log with its
     checksum, parses those that have none yet, and makes the damaged ones anew.
     """
-    with written_aside(path, forced=False) as file:
+    with written_aside(path, synced=False) as file:
         file.write(content)
 
 

@@ -207,5 +207,7 @@ VERDICTS = _table(
     }
 )
 """Values of the run's own R-Metric. Kept for comparison; no detector reads them."""
+LOSSES = ("training_loss", "validation_loss")
+"""Measurements that a training logs by itself, whatever the framework."""
 MAPPED = ("step", *MEASUREMENTS, *VERDICTS)
 """Fields of a record that a column of somebody else's log can be."""

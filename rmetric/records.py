@@ -168,7 +168,7 @@ class Evaluations:
         self._latest = -1
 
     def extend(self, observations: Observations, events: Iterable[Event]) -> Points:
-        """Those of the next records, of which there may be none, and the events between and after them."""
+        """Evaluations of the next records, of which there may be none, and the events between and after them."""
         steps, losses = reported_evaluations(events)
         self._first = min([self._first, *steps[:1].tolist()])
         of_records = observations.evaluated & (observations.step < self._first)

@@ -13,6 +13,8 @@ from rmetric.detectors import DETECTORS
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import MAX_UNDEFINED
 
+PAPER_F1, PAPER_LEAD = 0.973, 255
+"""What the paper reports: F1 in simulation, and the mean lead in steps."""
 PAPER = "Paper protocol: an alert anywhere in a failed run is a true positive, in any other run a false positive."
 STRICT = (
     "Strict protocol: only an alert episode that begins between the fault's onset and the failure warns; each one that "

@@ -17,14 +17,14 @@ FEW, LEAST_DIGITS = 10, 4
 unless its log is seen to be rounded."""
 
 
-def rounding(one: Floats, other: Floats, decimals: tuple[int, int] = (MOST_DIGITS, MOST_DIGITS)) -> Floats:
+def rounding(one: Floats, other: Floats, decimals: tuple[int, int]) -> Floats:
     """Largest difference of two columns that rounding explains, value by value; 0 where both are rounded alike.
 
     Two logs of one resolution round one number to the same decimal. ``decimals`` are those of the two logs
     (:func:`decimals_of`); where they are the same, they are no reason for a difference.
 
-    >>> exact = np.linspace(1.0, 2.0, 50) / 3.0
-    >>> [float(rounding(exact.round(4), one).max().round(7)) for one in (exact, (exact + 1e-4).round(4))]
+    >>> exact, of_logs = np.linspace(1.0, 2.0, 50) / 3.0, (MOST_DIGITS, MOST_DIGITS)
+    >>> [float(rounding(exact.round(4), one, of_logs).max().round(7)) for one in (exact, (exact + 1e-4).round(4))]
     [5e-05, 0.0]
     """
     of_logs = (MOST_DIGITS, MOST_DIGITS) if decimals[0] == decimals[1] else decimals

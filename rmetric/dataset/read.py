@@ -124,7 +124,7 @@ class Rows:
 
     @classmethod
     def of(cls, table: pa.Table) -> Rows:
-        """Those of a table with ``config`` and :data:`PLACE`; raises ``ValueError`` or ``KeyError`` if damaged."""
+        """Rows of a table with ``config`` and :data:`PLACE`; raises ``ValueError`` or ``KeyError`` if damaged."""
         config_N = table.column("config").combine_chunks()
         first_R = np.flatnonzero(config_N.is_valid().to_numpy(zero_copy_only=False))
         if len(table) and (not len(first_R) or first_R[0] != 0):

@@ -83,7 +83,7 @@ class Detector(ABC):
         """Scores of a whole run from a fresh state, shape (n,). Leaves this detector as it is."""
 
     def missing(self, measured: Observations | Container[str]) -> tuple[str, ...]:
-        """Those of :attr:`reads` that a run never measured, nor what stands in for them (:data:`STANDS_IN`).
+        """Measurements of :attr:`reads` that a run never measured, nor what stands in for them (:data:`STANDS_IN`).
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ from rmetric.states.series import LATEST, finite, since_planned, stands_at
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
-LOSSES = ("validation_loss", "training_loss")
+GRAVEST_LOSS_LAST = ("validation_loss", "training_loss")
 """Measurements that are graver than others where they are not finite, the gravest last."""
 OF_MACHINE = frozenset({"HARDWARE_EVENTS", "SLOW_STEPS"})
 """Kinds that say nothing of the model."""
@@ -141,7 +141,7 @@ class Event:
 
     @property
     def subject(self) -> tuple[str, str]:
-        """Its kind, and of what is not finite the measurement: one says nothing of another."""
+        """Kind of the event, and of what is not finite the measurement: one says nothing of another."""
         return self.kind, self.measurement if self.kind == "NOT_FINITE" else ""
 
     def go_on(self, later: Event, *, again: bool) -> None:
@@ -166,9 +166,10 @@ class Event:
 
 
 def _gravity(event: Event) -> tuple[int, ...]:
-    """By kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
+    """Gravity by kind; of what is not finite a loss is the gravest: steps with such a gradient may be left out."""
     return tuple(
-        order.index(told) if told in order else -1 for order, told in zip((GRAVE, LOSSES), event.subject, strict=True)
+        order.index(told) if told in order else -1
+        for order, told in zip((GRAVE, GRAVEST_LOSS_LAST), event.subject, strict=True)
     )
 
 

@@ -129,7 +129,7 @@ class Examination:
         if self._settings_before.setdefault(change.setting, (step, before))[1] == now:
             del self._settings_before[change.setting]
 
-    def diagnosis_of(self, log: LoggedPortions, source: str = "", notes: Sequence[str] = ()) -> Diagnosis:
+    def diagnosis_of(self, log: LoggedPortions, source: str, notes: Sequence[str] = ()) -> Diagnosis:
         """What is known of the run of a whole log, all of which has been taken in; its own notes follow the others.
 
         Of the end of a log that is being written it would be said all the time that there is none.

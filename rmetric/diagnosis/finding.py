@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from rmetric.state import finite_numbers
+
 Severity = Literal["note", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)
 """The mildest first. ``error``: the run is broken as it stands; ``warning``: somebody should look; ``note``: it has
@@ -40,8 +42,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
-        numbers = {name: float(value) for name, value in self.numbers.items() if math.isfinite(value)}
-        return {**vars(self), "numbers": numbers, "causes": list(self.causes), "sure": _known(self.sure)}
+        return {
+            **vars(self),
+            "numbers": finite_numbers(self.numbers),
+            "causes": list(self.causes),
+            "sure": _known(self.sure),
+        }
 
     def __eq__(self, other: object) -> bool:
         """Whether all is the same; one number that is not known is like another."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rmetric.log_reader import LATEST
-from rmetric.records import Observations, held
+from rmetric.records import Observations, Points, held
 
 MOST_KEPT = 8192
 """Records whose losses are remembered; of a longer run every second, fourth, ... of those that were."""
@@ -38,7 +37,7 @@ class NewRecords:
         self._pending = math.nan
 
     def of(self, observations: Observations) -> Observations:
-        """Those of the given records that come after all known ones; all portions must overlap or follow."""
+        """Records among the given ones that come after all known ones; all portions must overlap or follow."""
         if self.last_step is not None:
             known = int(np.searchsorted(observations.step, self.last_step, side="right"))
             self._note_evaluation(observations, known - 1)
@@ -78,7 +77,7 @@ class NewRecords:
         """Last step up to which records are those of before once more; minus infinity if they are not."""
         return max(self._same(observations)[0].tolist(), default=-math.inf)
 
-    def _same(self, observations: Observations) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _same(self, observations: Observations) -> Points:
         """Common steps with a training loss, and those losses, up to the first in which the other has another."""
         steps, ours, theirs = np.intersect1d(self._steps, observations.step, return_indices=True)
         losses, others = self._losses[ours], observations["training_loss"][theirs]

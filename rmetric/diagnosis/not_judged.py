@@ -134,7 +134,7 @@ def _ended(history: Observations, measured: Mapping[str, Measured]) -> dict[str,
 
 
 def _lowest_loss(history: Observations) -> str:
-    """Where the training loss is not above 0; nothing where it is, throughout."""
+    """Lowest training loss and its step, where it is not above 0; nothing where it is, throughout."""
     loss = finite(history, "training_loss")
     if not len(loss) or loss.values.min() > 0.0:
         return ""

@@ -124,7 +124,7 @@ class Diagnosis:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        """For a notebook; without scripts and outer files."""
+        """HTML for a notebook, without scripts and outer files."""
         missing = "".join(f"<li>{escape(name)}: {escape(why)}</li>" for name, why in self.not_judged.items())
         below = f"<details><summary>Not judged</summary><ul>{missing}</ul></details>" if missing else ""
         notes = "".join(f"<p>Note: {escape(note)}</p>" for note in self.notes)

@@ -23,7 +23,9 @@ class Curve:
     protocol: Protocol
     threshold: NDArray[np.float64]
     tp: NDArray[np.int32]
+    """Failed runs that were warned."""
     fp: NDArray[np.int32]
+    """False alarms: episodes (strict), or runs that did not fail and alarmed (paper)."""
     failed: int
     """Failed runs."""
     healthy: int

@@ -375,7 +375,7 @@ def summarise(counts: Counts, weights_BR: BootstrapWeights | None = None) -> dic
     return summary
 
 
-def median_lead(counts: Counts, weights_BR: BootstrapWeights | None = None) -> Score:
+def median_lead(counts: Counts, weights_BR: BootstrapWeights | None) -> Score:
     """Median lead of the warned runs, steps."""
     leads = counts.lead[counts.counted & (counts.tp > 0)]
     if not len(leads):

@@ -57,7 +57,7 @@ def score_study(
     detectors: Mapping[str, Detector],
     *,
     cache: str | Path | None = None,
-    jobs: int | None = None,
+    jobs: int | None,
     plugins: Sequence[str | Path] = (),
 ) -> dict[str, Scores]:
     """Scores of all records of all runs by each detector.
@@ -73,7 +73,7 @@ def score_study(
         nor the detector's settings or version have changed since; those of a detector from outside this package only if
         it declares :attr:`~rmetric.detectors.Detector.fitted_files`. Without it they are held in memory.
     jobs
-        Processes; as many as there are cores if left out.
+        Processes; ``None``: as many as there are cores.
     plugins
         Files that define some of the detectors, so that the processes can load them.
 
@@ -104,7 +104,7 @@ def _write(files: Mapping[str, Path], records: int, rows: Iterable[Mapping[str, 
     """Write the scores of run after run, so that those of one run alone are in memory."""
     header = {"descr": "<f8", "fortran_order": False, "shape": (records,)}
     with ExitStack() as opened:
-        written = {name: opened.enter_context(written_aside(file, forced=False)) for name, file in files.items()}
+        written = {name: opened.enter_context(written_aside(file, synced=False)) for name, file in files.items()}
         for file in written.values():
             np.lib.format.write_array_header_1_0(file, header)
         for row in rows:

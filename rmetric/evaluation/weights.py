@@ -87,7 +87,7 @@ def fit_weights(
 
 
 def _nearest_first(grid: Iterable[Weights]) -> list[Weights]:
-    """In the order of their distance to the paper's: at a tie the first stays."""
+    """Weights in the order of their distance to the paper's: at a tie the first stays."""
     paper = np.array(Weights())
     return sorted(grid, key=lambda weights: float(np.abs(np.array(weights) - paper).sum()))
 

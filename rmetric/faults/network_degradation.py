@@ -55,7 +55,7 @@ class NetworkDegradation(Fault):
     def simulate(self, state: RunProcesses, active: BoolsRT, rng: RunStreams) -> None:
         jitter = 0.5 + 0.5 * rng.exponential("jitter")
         state.stall_s += active * jitter * self.collectives_per_step * self.delay_ms / 1000.0
-        worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
+        worker = state.one_worker(rng)
         state.report_events(active & (rng.random("events") < self.events_per_step), LINK, worker, "correctable")
         times_out = active & (rng.random("time-out") < self.timeout_probability)
         step = np.where(times_out.any(axis=1), np.argmax(times_out, axis=1) + 1, NEVER)

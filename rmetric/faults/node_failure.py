@@ -61,7 +61,7 @@ class NodeFailure(Fault):
         onset = np.argmax(active, axis=1)
         waits = rng.exponential("incubation", size=(2,)).sum(axis=1) * self.incubation_steps / 2
         dies_at = onset + 2 + np.floor(waits).astype(np.int64)
-        worker = np.floor(rng.random("worker", size=()) * state.architecture.workers).astype(np.int64)
+        worker = state.one_worker(rng)
         columns = np.arange(state.steps)
         ailing = active & (columns < dies_at[:, None])
         state.report_events(ailing & (rng.random("events") < self.events_per_step), GPU_MEMORY, worker, "correctable")

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rmetric.architectures import Architecture
 from rmetric.errors import UserError, did_you_mean
+from rmetric.streams import RunStreams
 
 FloatsRT = NDArray[np.float64]
 BoolsRT = NDArray[np.bool_]
@@ -221,6 +222,10 @@ class RunProcesses:
                     f"fault {fault} changes state.{name} before its onset, where a run is healthy; "
                     "change it only where active is true"
                 )
+
+    def one_worker(self, rng: RunStreams) -> NDArray[np.int64]:
+        """A worker of each run, by its number, (R,): the stream ``worker`` of a fault draws it."""
+        return np.floor(rng.random("worker", size=()) * self.architecture.workers).astype(np.int64)
 
     def raise_floor(self, active_RT: BoolsRT, floor_R1: FloatsRT, time_constant_steps_R1: FloatsRT) -> None:
         """Let the loss settle above the healthy one by a relative ``floor_R1``, 63 % of the way in a time constant.

@@ -26,8 +26,6 @@ order, at most.
 IMPORTERS: Registry[Importer] = Registry("log format")
 I = TypeVar("I", bound=Importer)  # noqa: E741 - the importer that is decorated
 
-LOSSES = ("training_loss", "validation_loss")
-
 ALIASES: dict[str, tuple[str, ...]] = {
     "step": (
         "global_step",
@@ -133,7 +131,7 @@ def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
 
 
 class FieldMap:
-    """Their names to ours: the explicit mapping first, then the aliases.
+    """Map of their names to ours: the explicit mapping first, then the aliases.
 
     Parameters
     ----------
@@ -176,7 +174,7 @@ UNMAPPED = FieldMap({})
 """The aliases alone."""
 
 
-def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0, lists: bool = False) -> dict[str, Any]:
+def flattened(record: Mapping[str, Any], *, lists: bool = False) -> dict[str, Any]:
     """Nested objects as dotted names, with ``lists`` also those in short lists, by their places.
 
     >>> flattened({"step": 1, "train": {"loss": 2.5}})
@@ -185,12 +183,16 @@ def flattened(record: Mapping[str, Any], prefix: str = "", depth: int = 0, lists
     {'step': 1, 'agents.0.loss': 2.5, 'agents.1.loss': 2.4}
     """
     flat: dict[str, Any] = {}
-    for key, value in record.items():
-        inner = _by_place(value) if lists and isinstance(value, list) else value
-        if isinstance(inner, dict) and depth < MAX_DEPTH:
-            flat.update(flattened(inner, f"{prefix}{key}.", depth + 1, lists))
-        else:
-            flat[prefix + key] = value
+
+    def add(values: Mapping[str, Any], prefix: str, depth: int) -> None:
+        for key, value in values.items():
+            inner = _by_place(value) if lists and isinstance(value, list) else value
+            if isinstance(inner, dict) and depth < MAX_DEPTH:
+                add(inner, f"{prefix}{key}.", depth + 1)
+            else:
+                flat[prefix + key] = value
+
+    add(record, "", 0)
     return flat
 
 

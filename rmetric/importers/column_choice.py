@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.importers.base import LOSSES, UNMAPPED, FieldMap, plain
+from rmetric.importers.base import UNMAPPED, FieldMap, plain
 from rmetric.importers.columns import Columns
 from rmetric.importers.counter_choice import counting
 from rmetric.importers.loss_parts import distinct, whole, whole_of
@@ -39,6 +39,7 @@ from rmetric.importers.names import (
 from rmetric.importers.rows import names_in_words
 from rmetric.importers.step_times import takes_seconds
 from rmetric.importers.survey import LEARNED, Seen, Survey
+from rmetric.measurements import LOSSES
 
 ALIKE, ALIKE_AT_FIRST = 0.25, 0.5
 """Part of itself by which the last loss of the training, as an evaluation has it, differs from that of a batch, and by

@@ -16,12 +16,11 @@ from typing import Any
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
-from rmetric.importers.base import LOSSES, FieldMap, register_importer
+from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
-from rmetric.importers.console_lines import Line, console_lines
+from rmetric.importers.console_lines import Line, Workers, console_lines
 from rmetric.importers.console_reports import Stated, Waiting
-from rmetric.importers.console_workers import Workers
 from rmetric.importers.names import (
     LINE_NUMBER,
     TOTAL,
@@ -37,6 +36,7 @@ from rmetric.importers.run_marks import note
 from rmetric.importers.survey import SURVEYED_ROWS
 from rmetric.importers.tables import imported
 from rmetric.log_lines import OnDamage, passed_over
+from rmetric.measurements import LOSSES
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""

@@ -64,7 +64,7 @@ class _Course:
 
 
 def counters_among(fields: FieldMap, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the names of a line that count steps or batches."""
+    """Names of a line that count steps or batches."""
     return tuple(name for name in names if names_counter(name, fields) and not names_epoch(name))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -44,6 +44,9 @@ _WORKER = re.compile(
     |(?P<bare>\d{{1,5}}):\s)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_RANK = "rank="
+_BY_TURNS = (_RANK, *(f"({digit}" for digit in range(10)))
+"""Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _WORD = re.compile(r"\w")
 _HEADING = re.compile(r"(?:[A-Z]+:[\w.]+:)?[^\w:]*(?P<words>(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:)\s*")
 """A line such as ``Test results:`` above a line with values, also after what Python's logging puts before it."""
@@ -66,9 +69,37 @@ class Line:
     """The epoch of the first of several lines."""
 
 
-def console_lines(
-    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool = False
-) -> Iterator[Line]:
+@dataclass
+class Workers:
+    """Processes that have written the lines of a pattern."""
+
+    lines: Counter[str] = field(default_factory=Counter)
+    first: str = ""
+    turns: int = 0
+    """Lines that another one has written than the line before."""
+    _latest: str = ""
+
+    def add(self, worker: str) -> None:
+        """The next line."""
+        self.first = self.first or worker
+        self.turns += worker != self._latest
+        self._latest = worker
+        self.lines[worker] += 1
+
+    def are_several(self, is_counted: bool) -> bool:
+        """Whether they are several processes; ``is_counted``: the lines state a counter."""
+        if len(self.lines) < 2:
+            return False
+        take_turns = self.first.startswith(_BY_TURNS)
+        if not take_turns and not self.first[0].isdigit():
+            return True
+        comes_again = 2 * len(self.lines) <= self.lines.total()
+        in_turn = not take_turns or 2 * self.turns > self.lines.total()
+        are_ranks = not self.first.startswith(_RANK) or {*self.lines} == {f"{_RANK}{n}" for n in range(len(self.lines))}
+        return is_counted and comes_again and in_turn and are_ranks
+
+
+def console_lines(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line]:
     """The lines with pairs; what a progress bar wrote over is a line of its own."""
     return _blocks(_single(path, on_damage, fields, has_decimal_commas), fields)
 
@@ -91,7 +122,7 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
             is_heading = None if found else _HEADING.fullmatch(part)
             heading = f"{is_heading['words']} " if is_heading else ""
             if found:
-                rank = f"rank={found['rank']}" if type(found.get("rank")) is int else ""
+                rank = f"{_RANK}{found['rank']}" if type(found.get("rank")) is int else ""
                 who = worker["who"].strip() if worker else rank
                 yield Line(number, part, found, who, begins=table.is_first(of_table))
             elif not table.begins(part) and part[:1].strip() and _WORD.search(part):

@@ -67,7 +67,7 @@ def _steps(survey: Survey, fields: FieldMap, ranks: Mapping[str, int], losses: M
 
 
 def _of_the_training(steps: Mapping[str, int], survey: Survey, trained: int) -> dict[str, int]:
-    """Those that count the steps of the training; none if the training is hardly ever stated with one.
+    """Counters of the steps of the training; none if the training is hardly ever stated with one.
 
     What stays the same in all rows does not, nor what goes to and fro, as the length of an episode does. With a counter
     that is rounded (``step: 1K``) records would be lost, and all of the training with one that evaluations alone have.

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from rmetric.files import is_utf_16
-from rmetric.importers.base import LOSSES, FieldMap
+from rmetric.importers.base import FieldMap
 from rmetric.importers.column_choice import chosen
 from rmetric.importers.csv_table import csv_rows
 from rmetric.importers.jsonl import jsonl_rows
@@ -17,6 +17,7 @@ from rmetric.importers.rows import Row
 from rmetric.importers.run_column import RunColumn
 from rmetric.importers.survey import Survey
 from rmetric.log_lines import passed_over
+from rmetric.measurements import LOSSES
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class LoneLines:
 
     @classmethod
     def of(cls, path: Path, name: str, mapping: Mapping[str, str]) -> LoneLines | None:
-        """Those of a log of the format ``name``; ``None`` where they do not stand alone.
+        """Lines of a log of the format ``name``; ``None`` where they do not stand alone.
 
         They do not where steps are missing, where several columns might be the loss, or where the rows are of several
         runs. What is left empty is looked for portion by portion.

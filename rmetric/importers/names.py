@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from rmetric.importers.base import LOSSES, FieldMap, plain
+from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.step_times import is_step_rate, seconds_in
+from rmetric.measurements import LOSSES
 
 
 def _words(text: str) -> frozenset[str]:

@@ -157,7 +157,7 @@ def portions_of(
     return _told(_portions(file, read, damage.add), damage)
 
 
-def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None = None) -> Iterator[LoggedPortions]:
+def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None) -> Iterator[LoggedPortions]:
     """The same for rows that are no file.
 
     Parameters
@@ -219,7 +219,7 @@ class _Lines:
         self._latest = line
 
 
-def runs_named_in(path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None) -> list[str | None]:
+def runs_named_in(path: str | Path, format: str, mapping: Mapping[str, str] | None) -> list[str | None]:
     """Names of the runs of a log, for ``run``; a single ``None`` where it need not be named, or cannot be read."""
     file = Path(path)
     try:

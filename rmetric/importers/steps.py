@@ -43,7 +43,7 @@ class Counted:
 
     @classmethod
     def of(cls, values: Mapping[str, Any], columns: Columns, epoch: int | float | None) -> Counted:
-        """That of a row; without a name if it states no counter."""
+        """Counter of a row; without a name if it states no counter."""
         name = columns.counter_of(values)
         if name is None:
             return cls()

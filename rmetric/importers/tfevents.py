@@ -106,7 +106,7 @@ def _folders_of_data(files: Mapping[Path, Path]) -> dict[Path, tuple[Path, str]]
 
 
 def of_one_run(names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Of folders side by side, those that hold the numbers of one run: what else they are called → name → its data.
+    """Folders side by side that hold the numbers of one run: what else they are called → name → its data.
 
     >>> of_one_run(["train", "validation", "loss_train", "loss_val", "a_train"])
     {'': {'train': 'train', 'validation': 'validation'}, 'loss': {'loss_train': 'train', 'loss_val': 'validation'}}

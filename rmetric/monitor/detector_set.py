@@ -36,7 +36,7 @@ class Detections:
 
     @property
     def news(self) -> tuple[Alert, ...]:
-        """Those that people are told of: one a cause."""
+        """Alerts that people are told of: one a cause."""
         return tuple(alert for alert in self.alerts if not alert.repeats)
 
 

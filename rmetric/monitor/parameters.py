@@ -60,7 +60,7 @@ class ModelParameters:
 
     @property
     def present(self) -> list[nn.Parameter]:
-        """Those of :attr:`tensors` that the model has now."""
+        """Parameters of :attr:`tensors` that the model has now."""
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
     def may_be(self, tensor: Tensor) -> bool:

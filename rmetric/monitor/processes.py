@@ -18,7 +18,7 @@ class Processes:
 
     @classmethod
     def current(cls) -> Self:
-        """Those of the default process group; without one, this process alone."""
+        """Processes of the default process group; without one, this process alone."""
         if dist.is_available() and dist.is_initialized():
             return cls(dist.get_world_size(), dist.get_rank())
         return cls()

@@ -54,7 +54,7 @@ def replay_log(
     file = Path(path)
     shown = plain_text(file)
     report = on_damage or strict(shown)
-    replayer = Replayer(settings, chunk_records, trace=trace)
+    replayer = Replayer(settings, chunk_records=chunk_records, trace=trace)
     with readable(shown):
         name = format_of(file, log_format, mapping)
         events = one_run(IMPORTERS[name](file, mapping or {}, report), file, run)

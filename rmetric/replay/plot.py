@@ -35,7 +35,7 @@ LARGEST_DRAWN = 1e30
 """Values are cut here in the drawing, far beyond any axis that can be read."""
 LOG_AXIS_FROM = 20.0
 """Ratio of the largest loss to the smallest from which its axis is logarithmic."""
-LOSSES: tuple[tuple[str, str, dict[str, Any]], ...] = (
+LOSS_LOOKS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("training_loss", "training loss", {"color": SKY, "linewidth": 1.0}),
     ("validation_loss", "validation loss", {"color": BLUE, "linewidth": 1.2, "marker": "o", "markersize": 2.5}),
 )
@@ -133,7 +133,7 @@ def _in_brief(replay: Replay) -> str:
 def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
     handles = []
     everything = []
-    for name, label, style in LOSSES:
+    for name, label, style in LOSS_LOOKS:
         curve = replay.trace.series.get(name, Series())
         if len(curve.values):
             handles += _curve(ax, curve, label=label, **style)

@@ -38,10 +38,10 @@ class DamageReport:
     strict
         Raise :class:`UserError` at the first damage instead.
     stream
-        Where warnings go; standard error if left out.
+        Where warnings go; ``None``: standard error.
     """
 
-    def __init__(self, path: str | Path, *, strict: bool = False, stream: TextIO | None = None) -> None:
+    def __init__(self, path: str | Path, *, strict: bool = False, stream: TextIO | None) -> None:
         self.shown_path = plain_text(path)
         self.strict = strict
         self.count = 0

@@ -62,7 +62,7 @@ class LogAgreement:
         return "yes" if self.agrees else f"no ({self.max_difference:.2g})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Its entry in the summary of a replay; strict JSON."""
+        """Entry in the summary of a replay; strict JSON."""
         difference = self.max_difference if math.isfinite(self.max_difference) else None
         return {"records": self.records, "max_difference": difference, "agrees": self.agrees}
 

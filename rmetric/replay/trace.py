@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import VERDICTS
+from rmetric.records import Points
 
 MOST_MARKS = 100
 """Steps of values that are not finite, which are kept for a curve."""
@@ -28,7 +29,7 @@ class Series:
         self._buckets = buckets
         self._steps = np.empty(0, dtype=np.int64)
         self._values = np.empty(0)
-        self._pending: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+        self._pending: list[Points] = []
         self._length = 0
 
     def extend(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
@@ -84,7 +85,7 @@ class Marks:
 
     @property
     def steps(self) -> NDArray[np.int64]:
-        """Those that are kept, increasing."""
+        """Steps that are kept, increasing."""
         return self._series.steps
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rmetric.records import Observations, Points
 from rmetric.replay import Marks, Series
 from rmetric.report.panels import CURVES
+from rmetric.state import rounded
 
 MOST_BUCKETS, LEAST_BUCKETS = 1500, 150
 """Stretches of steps of which a curve keeps the lowest and the highest value."""
@@ -61,7 +62,7 @@ class Curve:
 
     @property
     def values(self) -> NDArray[np.float64]:
-        """Their values, finite, shape (n,); the lowest and the highest of all are among them."""
+        """Values of these points, finite, shape (n,); the lowest and the highest of all are among them."""
         return self._series.values
 
     @property
@@ -73,8 +74,11 @@ class Curve:
         """What the page draws, in so many stretches of steps."""
         drawn = Series(buckets)
         drawn.extend(self.steps, self.values)
-        values = [float(f"{value:.{DIGITS}g}") for value in drawn.values.tolist()]
-        return {"steps": drawn.steps.tolist(), "values": values, "nonFinite": self.non_finite}
+        return {
+            "steps": drawn.steps.tolist(),
+            "values": rounded(drawn.values, DIGITS),
+            "nonFinite": self.non_finite,
+        }
 
 
 def extend_curves(curves: dict[str, Curve], observations: Observations, evaluations: Points) -> None:

@@ -11,6 +11,7 @@ from rmetric.errors import UserError
 from rmetric.risk.features import FEATURES
 from rmetric.risk.parameters import Calibrated, Choice, RiskParameters
 from rmetric.risk.scorers import scorer_of
+from rmetric.state import rounded
 
 VERSION = 2
 DIGITS = 9
@@ -35,7 +36,7 @@ def to_json(parameters: RiskParameters) -> str:
             **parameters.families.scorer.plain(),
         },
     }
-    text = json.dumps(_rounded(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(rounded(content, DIGITS), indent=1, ensure_ascii=False, allow_nan=False)
     # Lists without lists in them, and short nested ones (the nodes of a tree), each on a line of their own.
     text = re.sub(r"\[[^\[\]{}]*\]", lambda found: re.sub(r"\s+", " ", found.group()), text)
     return re.sub(r"(?<=,)\s+(?=\[ |-?\d)", " ", text) + "\n"
@@ -43,14 +44,6 @@ def to_json(parameters: RiskParameters) -> str:
 
 def _plain(calibrated: Calibrated) -> dict[str, Any]:
     return {"slope": calibrated.slope, "offset": calibrated.offset, **calibrated.scorer.plain()}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rounded(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def read_parameters(text: str, name: str) -> RiskParameters:

@@ -175,7 +175,7 @@ class GradientEvidence:
     )
     _read = staticmethod(reader(reads))
 
-    def __init__(self, window: int, warm_up: int, after: int = 0) -> None:
+    def __init__(self, window: int, warm_up: int, after: int) -> None:
         self._after = after
         """Step after which the run, or what it does since it was changed, began."""
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)

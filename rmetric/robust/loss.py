@@ -116,12 +116,12 @@ class Diverged:
     Infinite then, and 0 where it has not. It needs neither a course nor the noise, and so judges from the seventh loss
     on, up to the 64th, when the others can. Losses that are not above 0 throughout have no such unit: NaN.
 
-    >>> diverged = Diverged()
+    >>> diverged = Diverged(EARLY_RECORDS)
     >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0)]
     [nan, nan, nan, nan, nan, nan, inf]
     """
 
-    def __init__(self, records: int = EARLY_RECORDS) -> None:
+    def __init__(self, records: int) -> None:
         self._records = records
         self._losses: list[float] = []
 

@@ -130,6 +130,12 @@ def logarithms(values):
 
 
 @compiled
+def _clipped(value, middle, reach):
+    """A value as it enters a window: no further from the middle than that."""
+    return min(max(value, middle - reach), middle + reach)
+
+
+@compiled
 def _judge(window, value, warm_up, floor, clip, tails):
     """``RobustReference.update``, with the middle and the scale that a finite value was judged by."""
     if not np.isfinite(value):
@@ -144,7 +150,7 @@ def _judge(window, value, warm_up, floor, clip, tails):
         quantile = ordered[int(tails[index, 0] * (len(ordered) - 1))]
         scale = max(scale, (quantile - middle) / tails[index, 1])
     scale = max(scale, floor)
-    _add(window, min(max(value, middle - clip * scale), middle + clip * scale))
+    _add(window, _clipped(value, middle, clip * scale))
     return (value - middle) / scale, middle, scale
 
 
@@ -207,8 +213,7 @@ def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, flo
                 oldest = head if count == length else 0
                 half = own_steps[(oldest + (count - 1) // 2) % length]
                 rise = _grown(steps[index], half)
-                expected, reach = middle + usual, CLIP * scale
-                entering = min(max(value, expected - reach), expected + reach)
+                entering = _clipped(value, middle + usual, CLIP * scale)
                 excess[index] = error - lag - growth * rise
                 z[index] = excess[index] / (scale * _doubt(count))
         own_steps[head] = steps[index]
@@ -271,8 +276,7 @@ def _curve(errors, known, entered, sums, span, largest, places, values, excess, 
             error = value - expected
             judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, TAILS)
             if not np.isnan(judged):
-                reach = CLIP * scale
-                value = min(max(value, expected - reach), expected + reach)
+                value = _clipped(value, expected, CLIP * scale)
                 excess[index] = error - max(0.0, usual)
                 z[index] = excess[index] / (scale * _doubt(sums[1]))
         known[last], entered[last] = place, value
@@ -369,7 +373,7 @@ def _update(window, recent, largest, sizes, growths, warm_up):
         if np.isfinite(z):
             announced = size + (growth if growth > 0.0 else 0.0) - max(largest, middle)
             scores[index] = announced / scale
-            entering = min(max(size, middle - CLIP * scale), middle + CLIP * scale)
+            entering = _clipped(size, middle, CLIP * scale)
         if np.isfinite(size):
             _add(recent, entering)
             if recent.place[1] == PLATEAU_RECORDS:

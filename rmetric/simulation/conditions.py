@@ -45,7 +45,7 @@ class Conditions:
 
     @property
     def names(self) -> list[str]:
-        """Those that are the author's."""
+        """Conditions that are the author's."""
         return [item.name for item in fields(self) if getattr(self, item.name)]
 
     def healthy(self, fitted: HealthyParameters) -> HealthyParameters:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.records import Observations
+from rmetric.state import finite_numbers
 
 SHIPPED = Path(__file__).with_name("states.json")
 """Scores of healthy runs, as ``python -m studies.states.fit`` writes them."""
@@ -64,8 +64,7 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
-        numbers = {name: float(value) for name, value in self.numbers.items() if math.isfinite(value)}
-        return {**vars(self), "numbers": numbers, "sure": self.sure}
+        return {**vars(self), "numbers": finite_numbers(self.numbers), "sure": self.sure}
 
     def __str__(self) -> str:
         return f"{self.name} since step {self.since:,}: {self.sentence} ({frequency(self.false_alarm_rate)})"

@@ -12,6 +12,7 @@ from rmetric.records import Observations
 from rmetric.states.series import Floats, Series, falls, finite, noise, since_planned
 
 LEAST_EVALUATIONS = 6
+"""Evaluations at least, and training losses: a first one, the lowest, and the four after it that OVERFITS asks for."""
 SIGNIFICANT = 0.01
 """Largest p-value of a rise of the validation loss."""
 FALLING = 0.05
@@ -19,6 +20,7 @@ FALLING = 0.05
 FLOOR = 0.01
 """Share of the fall of the validation loss to its lowest value below which a rise is none."""
 MOST_BLOCKS = 50
+"""Blocks of the training loss whose medians are tested for a trend, however long the run is."""
 LEAST_FIRST = 3
 """Training losses at least that tell where they stood at an evaluation."""
 LEAST_BEFORE, LEAP = 20, 2.0
@@ -40,7 +42,7 @@ class HeldOut:
 
     @classmethod
     def of(cls, observations: Observations) -> Self | None:
-        """Those of a run so far; ``None`` if there are too few."""
+        """Evaluations and training losses of a run so far; ``None`` if there are too few."""
         observations = since_planned(observations)
         held_out, loss = finite(observations, "validation_loss"), finite(observations, "training_loss")
         if len(held_out) < LEAST_EVALUATIONS or len(loss) < LEAST_EVALUATIONS:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import Observation
-from rmetric.records import VALIDATION, Observations, reported_evaluations, with_evaluations
+from rmetric.records import VALIDATION, Observations, Points, reported_evaluations, with_evaluations
 from rmetric.state import state_of
 
 READS = (
@@ -45,7 +45,7 @@ class History:
         """Step of the first record."""
         self._broken: int | None = None
         """Step from which on no training loss was finite; ``None``: the latest one is."""
-        self._evaluations: tuple[NDArray[np.int64], NDArray[np.float64]] = reported_evaluations([])
+        self._evaluations: Points = reported_evaluations([])
         """Steps and losses of the evaluations that the log tells of."""
 
     def note(self, event: Mapping[str, Any]) -> None:

@@ -29,6 +29,7 @@ SIGNIFICANT = 0.05
 PARTS = (1, 2, 4)
 """Divisors of the records: the whole run, its first half and its first quarter."""
 MOST_BLOCKS = 100
+"""Blocks of a part, or of the rewards, whose medians are tested for a trend, however long the run is."""
 UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
 """Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
 MOST_NOISE = 0.25
@@ -38,6 +39,7 @@ LEAST_FALL = 0.06
 START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
+"""Validation losses, or rewards, at least, for their trend to be tested."""
 LEARNED, RISEN, LEVEL_BLOCKS = 0.5, 3.0, 5
 """Multiples of its first level: a loss has moved that was below the one, or ends above the other; and blocks whose
 median is a level."""

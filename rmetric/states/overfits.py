@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
 from rmetric.states.held_out import FALLING, SIGNIFICANT, HeldOut
-from rmetric.states.series import rises
+from rmetric.states.series import rises, surprise
 
 LEAST_AFTER = 4
 """Evaluations after the lowest one: where so few rise, each has to lie above the one before."""
@@ -37,7 +35,7 @@ def overfits(observations: Observations) -> Evidence | None:
     falling = p_training <= FALLING and held_out.training_rise(since) <= 0.0
     is_one = upward and falling and not held_out.leaps_with_training
     return Evidence(
-        score=-math.log10(max(p, 1e-300)) if is_one else 0.0,
+        score=surprise(p) if is_one else 0.0,
         since=since,
         numbers={
             "rise": rise,

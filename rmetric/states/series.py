@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -68,13 +69,18 @@ def finite(observations: Observations, name: str) -> Series:
 
 
 def stands_at(losses: Floats) -> float:
-    """Where a run stands."""
+    """Median of the last losses: where a run stands."""
     return float(np.median(losses[-LATEST:]))
 
 
 def is_exact(loss: float) -> bool:
     """Whether a loss is stated to so many decimals that another one would differ."""
     return round(loss, DECIMALS) != loss
+
+
+def surprise(p: float) -> float:
+    """−log10 of a p-value, at most 300."""
+    return -math.log10(max(p, 1e-300))
 
 
 def falls(series: Floats) -> float:

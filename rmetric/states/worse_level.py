@@ -11,6 +11,7 @@ from rmetric.states.base import Evidence
 from rmetric.states.series import Floats, Series, finite, levels, noise, since_planned
 
 LEAST_RECORDS = 50
+"""Enough for ten blocks: three for the end of the run, and some for a level before it."""
 MOST_BLOCKS, LEAST_VALUES = 60, 5
 """Blocks of the run, and records of a block."""
 SMALLEST = 1e-12

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
 from rmetric.states.held_out import FALLING, SIGNIFICANT, HeldOut
-from rmetric.states.series import lie_above, noise
+from rmetric.states.series import lie_above, noise, surprise
 
 LEAST_AFTER, BEFORE = 3, 7
 """Evaluations since the step at least, and before it, with which they are compared: before that it was higher."""
@@ -50,7 +48,7 @@ def worse_validation(observations: Observations) -> Evidence | None:
     p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
     apart = level >= MANIFOLD * lowest > 0.0 and held_out.training_rise(since) <= noise(held_out.loss.values)
     return Evidence(
-        score=-math.log10(max(p, 1e-300)) if p <= SIGNIFICANT and (p_training <= FALLING or apart) else 0.0,
+        score=surprise(p) if p <= SIGNIFICANT and (p_training <= FALLING or apart) else 0.0,
         since=since,
         numbers={
             "level": level,

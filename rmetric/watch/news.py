@@ -27,7 +27,7 @@ class News:
 
     @property
     def severity(self) -> Severity:
-        """Of the finding; a silent run is a warning, all else a note."""
+        """Severity of the finding; a silent run is a warning, all else a note."""
         if self.finding is not None:
             return self.finding.severity
         return "warning" if self.kind == "silent" else "note"

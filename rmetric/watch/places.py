@@ -115,7 +115,7 @@ def _base(path: str) -> str:
 
 
 def _name(file: str) -> str:
-    """That of successive checkpoints is the same."""
+    """Name under which a file is listed: that of successive checkpoints is the same."""
     if file.endswith(STATE) and is_of_checkpoint(path := Path(file)):
         return str(path.parent.parent / "checkpoint-*" / path.name)
     return file

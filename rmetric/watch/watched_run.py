@@ -105,7 +105,7 @@ class WatchedRun:
 
     @property
     def last_step(self) -> int | None:
-        """Of the records so far."""
+        """Last step of the records so far."""
         return self._records.last_step
 
     def move_to(self, log: str) -> None:

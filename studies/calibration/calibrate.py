@@ -26,6 +26,7 @@ from rmetric.faults.processes import Response
 from rmetric.files import write_atomically
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.parameters import SHIPPED, VERSION, SimulationParameters
+from rmetric.state import rounded
 from studies.calibration.assumptions import ELSEWHERE, HEALTHY, UNSEEN, Assumption
 from studies.calibration.noise import fit_noise
 from studies.calibration.real_runs import Estimate, pairs
@@ -103,8 +104,8 @@ def _healthy(name: str, fitted: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def _stated(estimate: Estimate) -> dict[str, Any]:
     return {
-        "value": _rounded(estimate.value),
-        "interval": [_rounded(estimate.low), _rounded(estimate.high)],
+        "value": _known(estimate.value),
+        "interval": [_known(estimate.low), _known(estimate.high)],
         "basis": "fitted",
         "runs": estimate.runs,
         "records": estimate.records,
@@ -121,8 +122,8 @@ def _responses(cells: Mapping[tuple[str, str], Cell], rate: float, per_excess: f
             "records": sum(len(pair.run.observations) for pair in cell.pairs),
             "fields": {
                 item.name: {
-                    "value": _rounded(estimates[item.name].value),
-                    "interval": [_rounded(estimates[item.name].low), _rounded(estimates[item.name].high)],
+                    "value": _known(estimates[item.name].value),
+                    "interval": [_known(estimates[item.name].low), _known(estimates[item.name].high)],
                 }
                 for item in fields(Response)
             },
@@ -153,8 +154,8 @@ def _described(kind: type, name: str) -> str:
     raise KeyError(name)
 
 
-def _rounded(value: float) -> float | None:
-    return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+def _known(value: float) -> float | None:
+    return rounded(value, DIGITS) if math.isfinite(value) else None
 
 
 def render(content: Mapping[str, Any]) -> str:

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
+from studies.captions import PAPER_F1
 from studies.ladder.rungs import Result
 
-NAME, TITLE = "figure_ladder", "Where 0.973 comes from"
-PAPER_F1 = 0.973
+NAME, TITLE = "figure_ladder", f"Where {PAPER_F1} comes from"
 PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
 """White below a number, so that no line runs through it."""
 TITLE_WIDTH = 44

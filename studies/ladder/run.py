@@ -29,7 +29,7 @@ from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies import captions
-from studies.ladder.figure import draw
+from studies.ladder.figure import TITLE, draw
 from studies.ladder.rungs import ALONE, CONDITIONS, Result, Rung, rungs
 from studies.paper.plan import CONTROLS_PER_REPETITION
 from studies.paper.run import simulate_study
@@ -116,7 +116,7 @@ def caption_of(found: Sequence[Result]) -> str:
 def table_of(found: Sequence[Result]) -> Table:
     """The ladder as a table, one row a rung."""
     rows = [_row(result) for result in found]
-    return Table("ladder", "Where 0.973 comes from", caption_of(found), COLUMNS, rows)
+    return Table("ladder", TITLE, caption_of(found), COLUMNS, rows)
 
 
 def _row(result: Result) -> dict[str, Cell]:

@@ -17,7 +17,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from rmetric.faults import NO_FAULT, file_name_part
-from rmetric.records import Run
+from rmetric.records import Points, Run
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from rmetric.reporting.table import number
@@ -43,7 +43,7 @@ class Band:
     high: NDArray[np.float64]
 
 
-def values_of(run: Run, signal: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def values_of(run: Run, signal: str) -> Points:
     """Steps and values of a signal where it was measured and is finite; the training loss smoothed."""
     column = run.observations[signal]
     if signal == "training_loss":
@@ -71,7 +71,7 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
     every
         Steps between the points of the curve.
     """
-    curves: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+    curves: list[Points] = []
     for index in indices:
         onset = results.truths[index].onset
         if onset is None:

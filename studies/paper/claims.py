@@ -27,6 +27,7 @@ from studies.live_results import BENCHMARK, CASE_STUDY, FIRST, LiveResults
 
 Value = str | int | float | Score | None
 PAPER = "Fatima 2025"
+F1, LEAD = str(captions.PAPER_F1), str(captions.PAPER_LEAD)
 FILES = "the author's files"
 TABLES = "python generate_paper_tables.py"
 SUMMARY = "results/case_study/summary.json"
@@ -146,9 +147,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
     else:
         paper, strict = ev.summary(REFERENCE, "paper"), ev.summary(REFERENCE, "strict")
     how, lead = _tables(ev, 3, REFERENCE), (paper["mean_lead"], strict["mean_lead"])
-    simulation = Claim(
-        "F1 in simulation", "0.973", PAPER, None, paper["f1"], strict["f1"], command=how, remark="Table 3"
-    )
+    simulation = Claim("F1 in simulation", F1, PAPER, None, paper["f1"], strict["f1"], command=how, remark="Table 3")
     if backend_of(ev.study) == REAL:
         nothing = Score.undefined("these logs are of real runs")
         yield replace(simulation, ours=nothing, ours_paper=None, ours_strict=None, backend=SIMULATED)
@@ -156,7 +155,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
     else:
         yield replace(simulation, backend=SIMULATED)
         yield _real_runs(live)
-    yield Claim("mean lead (steps)", "255", PAPER, None, *lead, command=how, remark="Table 3")
+    yield Claim("mean lead (steps)", LEAD, PAPER, None, *lead, command=how, remark="Table 3")
     yield Claim(
         "mean lead, small models (min)",
         "12.8",
@@ -165,7 +164,7 @@ def _results(ev: Evaluator, live: LiveResults) -> Iterable[Claim]:
         paper["lead_min"],
         strict["lead_min"],
         command=how,
-        remark=f"here: {_step_time(ev)}; the paper's 255 steps at 3 s make 12.8 min",
+        remark=f"here: {_step_time(ev)}; the paper's {LEAD} steps at 3 s make 12.8 min",
     )
     yield Claim(
         "mean lead at production speed (min)",
@@ -225,8 +224,8 @@ def _calibrated(ev: Evaluator) -> Iterable[Claim]:
     strict = {key: summary.get(key, missing) for key in ("f1", "mean_lead")}
     remark = "strict protocol, held out, at most one false alarm per 10,000 healthy steps: Table 9"
     said = {"command": _tables(ev, 9, REFERENCE, ROBUST), "remark": remark}
-    yield Claim("F1, calibrated R-Metric", "0.973", PAPER, ours_strict=strict["f1"], **said)
-    yield Claim("mean lead, calibrated R-Metric (steps)", "255", PAPER, ours_strict=strict["mean_lead"], **said)
+    yield Claim("F1, calibrated R-Metric", F1, PAPER, ours_strict=strict["f1"], **said)
+    yield Claim("mean lead, calibrated R-Metric (steps)", LEAD, PAPER, ours_strict=strict["mean_lead"], **said)
 
 
 def _baselines(ev: Evaluator) -> Iterable[Claim]:

@@ -9,6 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+WEIGHT_DECAY = 0.1
+"""Of Muon, and of the AdamW beside it."""
+
 
 class _OneByOne(torch.optim.Optimizer):
     """Updates each tensor by itself."""
@@ -86,15 +89,13 @@ class MuonAndAdamW(torch.optim.Optimizer):
         Weights of hidden layers, with two dimensions each.
     others
         Embeddings, biases, scales.
-    lr, weight_decay
+    lr
         Of both.
     """
 
-    def __init__(
-        self, matrices: Iterable[Tensor], others: Iterable[Tensor], lr: float = 1e-3, weight_decay: float = 0.1
-    ) -> None:
-        muon = torch.optim.Muon(matrices, lr, weight_decay, adjust_lr_fn="match_rms_adamw")
-        adamw = torch.optim.AdamW(others, lr, weight_decay=weight_decay)
+    def __init__(self, matrices: Iterable[Tensor], others: Iterable[Tensor], lr: float = 1e-3) -> None:
+        muon = torch.optim.Muon(matrices, lr, weight_decay=WEIGHT_DECAY, adjust_lr_fn="match_rms_adamw")
+        adamw = torch.optim.AdamW(others, lr, weight_decay=WEIGHT_DECAY)
         self._parts = (muon, adamw)
         super().__init__([group for part in self._parts for group in part.param_groups], {})
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+RESTARTS = (1, 2, 4)
+"""Lengths of cosines, each over the first."""
+DECAY = 0.2
+"""Share of the steps in which a rate that was constant falls."""
+
 
 def cosine(done: float, last: float = 0.0) -> float:
     """Half a cosine from 1 down to ``last``."""
@@ -29,17 +34,17 @@ def drops(done: float, at: Sequence[float] = (0.5, 0.75), factor: float = 0.1) -
     return factor ** sum(done >= place for place in at)
 
 
-def warm_restarts(done: float, lengths: Sequence[int] = (1, 2, 4)) -> float:
-    """Cosines one after the other, of these relative lengths.
+def warm_restarts(done: float) -> float:
+    """Cosines one after the other, of the relative lengths :data:`RESTARTS`.
 
     **Source:** Loshchilov, Hutter 2017, SGDR: Stochastic Gradient Descent with Warm Restarts.
     """
-    place = min(done, 1.0) * sum(lengths)
-    for length in lengths[:-1]:
+    place = min(done, 1.0) * sum(RESTARTS)
+    for length in RESTARTS[:-1]:
         if place < length:
             return cosine(place / length)
         place -= length
-    return cosine(place / lengths[-1])
+    return cosine(place / RESTARTS[-1])
 
 
 def one_cycle(done: float, rise: float = 0.3, first: float = 0.04) -> float:
@@ -60,9 +65,9 @@ def inverse_root(step: int, warm_up: int) -> float:
     return min(step / warm_up, (warm_up / step) ** 0.5)
 
 
-def stable_then_decay(done: float, decay: float = 0.2) -> float:
-    """Constant, and at the end a line down to 0: what is called WSD, without its warm-up.
+def stable_then_decay(done: float) -> float:
+    """Constant, and over the last :data:`DECAY` a line down to 0: what is called WSD, without its warm-up.
 
     **Source:** Hu et al. 2024, MiniCPM, section 4.
     """
-    return min(1.0, max(1.0 - done, 0.0) / decay)
+    return min(1.0, max(1.0 - done, 0.0) / DECAY)

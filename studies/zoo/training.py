@@ -24,15 +24,20 @@ K = TypeVar("K", bound="type[Kind]")
 
 
 @dataclass(frozen=True)
-class Examples:
-    """A batch: what goes in, and what is to come out of it; both with the examples as first dimension."""
-
-    inputs: Tensor
-    labels: Tensor
+class Batch:
+    """Tensors that a step trains on, each with the examples as first dimension; a subclass has them as its fields."""
 
     def part(self, index: int, parts: int) -> Self:
         """One of equal parts."""
-        return type(self)(self.inputs.chunk(parts)[index], self.labels.chunk(parts)[index])
+        return type(self)(*(each.chunk(parts)[index] for each in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class Examples(Batch):
+    """What goes in, and what is to come out of it."""
+
+    inputs: Tensor
+    labels: Tensor
 
 
 @dataclass(frozen=True)

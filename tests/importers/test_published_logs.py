@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -17,8 +17,7 @@ from tqdm import tqdm
 from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
 from rmetric.importers import LoggedRun, runs_of
-
-POINTS = 30
+from tests.importers.layouts import POINTS, Layouts, loss
 
 
 @dataclass(frozen=True)
@@ -32,12 +31,8 @@ class Seen:
     file: str = "run.log"
 
 
-Lines = Callable[[], Iterator[str]]
-LAYOUTS: dict[str, tuple[Lines, Seen]] = {}
-
-
-def loss(step: int) -> float:
-    return 4.0 - step / 10
+LAYOUTS: Layouts[Seen] = Layouts()
+layout = LAYOUTS.add
 
 
 def apart(step: int) -> float:
@@ -47,14 +42,6 @@ def apart(step: int) -> float:
 
 STEPS = list(range(1, POINTS + 1))
 LOSSES = [loss(step) for step in STEPS]
-
-
-def layout(seen: Seen) -> Callable[[Lines], Lines]:
-    def add(lines: Lines) -> Lines:
-        LAYOUTS[lines.__name__] = lines, seen
-        return lines
-
-    return add
 
 
 def read(lines: Iterator[str], tmp_path: Path, file: str = "run.log") -> list[LoggedRun]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rmetric.importers import runs_of
+from tests.importers.layouts import POINTS, Layouts, loss
 
-POINTS = 30
 STEPS = range(1, POINTS + 1)
 
 
@@ -30,20 +30,8 @@ class Seen:
     note: str = ""
 
 
-Lines = Callable[[], Iterator[str]]
-LAYOUTS: dict[str, tuple[Lines, Seen]] = {}
-
-
-def layout(seen: Seen) -> Callable[[Lines], Lines]:
-    def add(lines: Lines) -> Lines:
-        LAYOUTS[lines.__name__] = lines, seen
-        return lines
-
-    return add
-
-
-def loss(step: int) -> float:
-    return 4.0 - step / 10
+LAYOUTS: Layouts[Seen] = Layouts()
+layout = LAYOUTS.add
 
 
 def places(batches: int = 10) -> Iterator[tuple[int, int, int]]:

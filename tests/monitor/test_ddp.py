@@ -96,8 +96,9 @@ def test_a_resumed_run_is_measured_from_its_first_step(healthy: list[dict[str, A
         assert norms == pytest.approx(own, rel=1e-6)
 
 
-def test_a_step_whose_gradients_were_averaged_in_between_is_not_measured(healthy: list[dict[str, Any]]) -> None:
-    assert [norms for _, norms, _ in _steps(healthy, "averaged_each_pass")] == [None] * 4
+@pytest.mark.parametrize("scenario", ["averaged_each_pass", "sharded_each_pass"])
+def test_a_step_that_is_reduced_pass_by_pass_is_not_measured(healthy: list[dict[str, Any]], scenario: str) -> None:
+    assert [norms for _, norms, _ in _steps(healthy, scenario)] == [None] * 4
 
 
 def test_a_monitor_in_one_process_only_is_noticed_and_hooks_nothing(healthy: list[dict[str, Any]]) -> None:
@@ -252,10 +253,6 @@ def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
     for found in healthy:
         for step in found[scenario]["steps"]:
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
-
-
-def test_a_sharded_step_that_is_reduced_pass_by_pass_is_not_measured(healthy: list[dict[str, Any]]) -> None:
-    assert [norms for _, norms, _ in _steps(healthy, "sharded_each_pass")] == [None] * 4
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

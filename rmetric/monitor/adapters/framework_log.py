@@ -6,12 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.measurements import VERDICTS
+from rmetric.measurements import LOSSES, VERDICTS
 from rmetric.monitor.sinks.base import Sink, scalars
 from rmetric.verdict import is_news
 
-LOSSES = ("training_loss", "validation_loss")
-"""Fields that a training logs by itself, whatever the framework."""
 LEFT_OUT = {*LOSSES, *VERDICTS} - {"r_metric"}
 
 

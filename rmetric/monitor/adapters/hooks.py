@@ -48,7 +48,7 @@ class PoliciesOfEachFit:
         self._unused = _copied(self._next)
 
     def take(self) -> tuple[Policy, ...]:
-        """Those that were given, then copies of them as they were given."""
+        """Policies for the next monitor: the given ones first, then copies of them as they were given."""
         taken, self._next = self._next, _copied(self._unused)
         return taken
 

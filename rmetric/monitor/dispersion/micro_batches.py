@@ -94,7 +94,7 @@ class MicroBatchDispersion:
         return None if broke_off or len(parts) < 2 else gathered(parts) * len(parts)
 
     def next_step(self, measured: bool) -> None:
-        """In a step that is not measured no parameter has a hook."""
+        """Hook the parameters for the next step, unless it is not measured."""
         if self._measuring and measured == self._resting:
             self._resting = not measured
             self.close()

@@ -55,7 +55,10 @@ class Clipping(Invariant):
 
 
 class OfGradients(Remembered):
-    """Of the gradients as they come. Where layers are frozen or freed, what is usual is learned anew."""
+    """Base of invariants of the gradients before clipping.
+
+    Where layers are frozen or freed, what is usual is learned anew.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from rmetric.monitor.mechanism.base import HostArrays, MonitorResult, Task
 from rmetric.monitor.tensors import own_stream
 from rmetric.records import Event
+from rmetric.state import rounded
 
 DIGITS = 5
 """Significant digits of a detail in the log."""
@@ -132,16 +133,6 @@ class PendingMeasurement:
                 continue
             values |= result.values
             worst |= result.worst
-            details = {key: _rounded(value) for key, value in result.details.items()}
             event = {"event": "MECHANISM", "step": self._step, "monitor": name, "worst": dict(result.worst)}
-            events.append({**event, "details": details})
+            events.append({**event, "details": rounded(result.details, DIGITS)})
         return MechanismResult(values=values, worst=worst, events=events)
-
-
-def _rounded(value: Any) -> Any:
-    """Numbers at the log's precision, however deeply nested; whole numbers and texts unchanged."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_rounded(item) for item in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -37,7 +37,7 @@ class _Change:
     corrupted: Tensor
 
     def elements(self) -> list[dict[str, Any]]:
-        """Their old and new values."""
+        """Old and new values of these numbers."""
         values = (self.places, self.sound.view(self.dtype), self.corrupted.view(self.dtype))
         return [
             {"tensor": self.name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}

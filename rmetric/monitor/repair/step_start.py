@@ -115,7 +115,7 @@ class StepStart:
 
 
 def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:
-    """As arrays and plain values, whose pickles are equal where they are."""
+    """States of random generators as arrays and plain values, whose pickles are equal where they are."""
     of_devices = [torch.cuda.get_rng_state(index).numpy() for index in devices]
     of_numpy = np.random.get_state(legacy=False)  # noqa: NPY002 - the user's generator, of any kind
     return torch.get_rng_state().numpy(), of_devices, of_numpy, random.getstate()

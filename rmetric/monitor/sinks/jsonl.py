@@ -203,7 +203,7 @@ def cut_back(path: Path, step: int) -> None:
     path = path.resolve()  # a link stays a link
     if sum(map(len, _kept(path, step))) == path.stat().st_size:
         return
-    with written_aside(path, forced=False) as file:
+    with written_aside(path, synced=False) as file:
         file.writelines(_kept(path, step))
 
 

@@ -17,7 +17,7 @@ from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
 from studies import captions
 from studies.catalogue import Row
-from studies.paper.tables.headline import BASELINE, PAPER_F1, rows_of
+from studies.paper.tables.headline import BASELINE, rows_of
 
 NAME, TITLE = "figure_0_result", "Figure 0: The result"
 COLORS = (style.VERMILION, style.GREY, style.SKY, style.ORANGE)
@@ -42,7 +42,7 @@ def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
     caption = (
         f"{arranged}F1 of the R-Metric as published, of the best baseline and of the robust R-Metric. Bars: strict "
         "protocol, with 95 % bootstrap intervals over runs; diamonds: paper protocol; dashed: the F1 that the paper "
-        f"claims, {PAPER_F1:g}. "
+        f"claims, {captions.PAPER_F1:g}. "
         f"{BASELINE} {captions.BOTH} {captions.by_study(facts)}"
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(rows, footnote)))
@@ -64,7 +64,7 @@ def figure(rows: Mapping[str, Sequence[Row]], footnote: str = "") -> Figure:
     handles = [
         Patch(color=style.GREY, label="strict protocol, 95 % interval"),
         Line2D([], [], label="paper protocol", **PAPER_LOOK),
-        Line2D([], [], label=f"the paper's claim: {PAPER_F1:g}", **PAPER_LINE),
+        Line2D([], [], label=f"the paper's claim: {captions.PAPER_F1:g}", **PAPER_LINE),
     ]
     made.legend(handles=handles, loc="outside lower right", ncols=3, columnspacing=1.4)
     style.footnote(made, footnote)
@@ -72,7 +72,7 @@ def figure(rows: Mapping[str, Sequence[Row]], footnote: str = "") -> Figure:
 
 
 def _bars(ax: Axes, rows: Sequence[Row]) -> None:
-    ax.axvline(PAPER_F1, zorder=1, **PAPER_LINE)
+    ax.axvline(captions.PAPER_F1, zorder=1, **PAPER_LINE)
     for y, row in enumerate(rows):
         strict, paper = (_score(row, f"f1_{protocol}") for protocol in ("strict", "paper"))
         if paper.defined:

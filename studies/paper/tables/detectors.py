@@ -24,8 +24,8 @@ SCORES = (
 )
 FALSE_ALARMS = Column("false_alarms_per_1000", "False alarms per 1,000 healthy steps", 3, "strict")
 UPPER_BOUND = Column("upper_bound", "Upper bound", 3, "strict")
-REQUIRED_LEADS = (1, 10, 50, 100, 255, 500)
-"""Steps; 255 is the paper's mean lead."""
+REQUIRED_LEADS = (1, 10, 50, 100, captions.PAPER_LEAD, 500)
+"""Steps; the paper's mean lead among them."""
 
 
 @table(

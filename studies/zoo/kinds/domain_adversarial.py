@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
-from studies.zoo.training import Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Batch, Kind, KindRun, Parts, register_kind
 
 SENSORS, FAULTS, WAYS = 16, 4, 2
 """``WAYS``: in which a fault shows itself."""
@@ -29,17 +29,13 @@ def plants() -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class TwoPlants:
+class TwoPlants(Batch):
     """Sensors of both plants, and the faults; in training nobody looks at those of the second."""
 
     inputs: Tensor
     """(B, 2, SENSORS)."""
     labels: Tensor
     """(B, 2)."""
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(self.inputs.chunk(parts)[index], self.labels.chunk(parts)[index])
 
 
 class Adversarial(nn.Module):

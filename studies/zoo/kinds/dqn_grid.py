@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional
 from rmetric.live.run import LiveRunConfig
 from studies.zoo import gridworld
 from studies.zoo.memory import Memory
-from studies.zoo.training import Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Batch, Kind, KindRun, Parts, register_kind
 
 EPISODES, CAPACITY = 16, 4096
 EXPLORATION = 0.2
@@ -23,7 +23,7 @@ TEMPERATURE = 0.1
 
 
 @dataclass(frozen=True)
-class Transitions:
+class Transitions(Batch):
     """What was seen, done, and is thought to follow. As it is drawn, it holds uniform numbers instead."""
 
     inputs: Tensor
@@ -32,10 +32,6 @@ class Transitions:
     """Moves made, (rows,); as drawn, places of the buffer, each a share of what is filled."""
     targets: Tensor
     """Values, (rows,)."""
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(each.chunk(parts)[index] for each in (self.inputs, self.labels, self.targets)))
 
 
 def parts_of(model: nn.Module, optimizer: torch.optim.Optimizer, followed: nn.Module) -> Parts:

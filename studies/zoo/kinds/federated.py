@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Batch, Examples, Kind, KindRun, Parts, register_kind
 
 CLIENTS, ROUND, FOREIGN = 4, 25, 0.1
 """``FOREIGN``: share of a client's examples that are not of its own digits."""
@@ -40,15 +40,11 @@ class Clients(nn.Module):
 
 
 @dataclass(frozen=True)
-class Shards:
+class Shards(Batch):
     """Examples of each client: images (B, CLIENTS, 1, 8, 8) and digits (B, CLIENTS)."""
 
     images: Tensor
     labels: Tensor
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(self.images.chunk(parts)[index], self.labels.chunk(parts)[index])
 
 
 @register_kind("federated")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Self
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
 from rmetric.streams import stable_hash
-from studies.zoo.training import Kind, Parts, register_kind
+from studies.zoo.training import Batch, Kind, Parts, register_kind
 
 NODES, TOPICS, WORDS, HEADS = 24, 6, 16, 4
 WITHIN, BETWEEN = 0.4, 0.15
@@ -29,7 +28,7 @@ def topics() -> Tensor:
 
 
 @dataclass(frozen=True)
-class Graphs:
+class Graphs(Batch):
     """Some graphs of as many nodes."""
 
     inputs: Tensor
@@ -38,10 +37,6 @@ class Graphs:
     """Whether the second node is seen by the first, (B, NODES, NODES); each sees itself."""
     labels: Tensor
     """Topics, (B, NODES)."""
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(each.chunk(parts)[index] for each in (self.inputs, self.edges, self.labels)))
 
 
 class Attentive(nn.Module):

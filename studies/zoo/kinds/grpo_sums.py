@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -11,13 +10,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.training import Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Batch, Kind, KindRun, Parts, register_kind
 
 NUMBERS, ANSWERS, GROUP = 8, 16, 8
 
 
 @dataclass(frozen=True)
-class Answers:
+class Answers(Batch):
     """Questions, and answers that the model drew."""
 
     inputs: Tensor
@@ -26,10 +25,6 @@ class Answers:
     """Answers, (questions, group); before, the right one, (questions, 1)."""
     advantages: Tensor
     """Of each answer within its group, (questions, group); before, normal numbers' place: uniform ones."""
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(each.chunk(parts)[index] for each in vars(self).values()))
 
 
 @register_kind("grpo_sums")

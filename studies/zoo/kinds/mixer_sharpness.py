@@ -90,4 +90,4 @@ class MixerSharpness(Kind):
         return functional.cross_entropy(functional_call(model, uphill, (batch.inputs,)), batch.labels)
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
+        return super().loss(model, batch)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -12,23 +11,19 @@ from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.stages import begins_anew
-from studies.zoo.training import Kind, Parts, register_kind
+from studies.zoo.training import Batch, Kind, Parts, register_kind
 
 LEAST, LARGEST, STAGE = 0.05, (1.0, 0.5, 0.25, 0.12), 350
 """Smallest level of noise; the largest one of each stage of so many steps."""
 
 
 @dataclass(frozen=True)
-class Noised:
+class Noised(Batch):
     """Points, (B, 2), the noise to be added, (B, 2), and its level, (B, 1)."""
 
     points: Tensor
     noise: Tensor
     levels: Tensor
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(each.chunk(parts)[index] for each in vars(self).values()))
 
 
 class Score(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 import torch
@@ -14,20 +13,16 @@ from torch.nn import functional
 from rmetric.live.run import LiveRunConfig
 from studies.zoo.data import digits
 from studies.zoo.schedules import linear
-from studies.zoo.training import Kind, Parts, register_kind
+from studies.zoo.training import Batch, Kind, Parts, register_kind
 
 
 @dataclass(frozen=True)
-class Triplets:
+class Triplets(Batch):
     """Images, each (B, 1, 8, 8): one, another of its class, and one of another class."""
 
     anchors: Tensor
     alike: Tensor
     unlike: Tensor
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(images.chunk(parts)[index] for images in vars(self).values()))
 
 
 @register_kind("triplet")

@@ -66,4 +66,4 @@ class VitMixup(DigitsKind):
         return share * own + (1.0 - share) * other
 
     def held_out_loss(self, model: nn.Module, batch: Examples) -> Tensor:
-        return functional.cross_entropy(model(batch.inputs), batch.labels)
+        return super().loss(model, batch)

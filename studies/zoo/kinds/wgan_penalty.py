@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,22 +14,18 @@ from rmetric.live.run import LiveRunConfig
 from studies.zoo.adversaries import energy_distance
 from studies.zoo.kinds.gan import LATENT, layers
 from studies.zoo.memory import follow
-from studies.zoo.training import Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Batch, Kind, KindRun, Parts, register_kind
 
 PENALTY, CRITIC_STEPS = 3.0, 4
 
 
 @dataclass(frozen=True)
-class Points:
+class Points(Batch):
     """Real points, (B, 2), numbers for the generator, (B, LATENT), and places between real and made, (B, 1)."""
 
     real: Tensor
     drawn: Tensor
     between: Tensor
-
-    def part(self, index: int, parts: int) -> Self:
-        """One of equal parts."""
-        return type(self)(*(each.chunk(parts)[index] for each in (self.real, self.drawn, self.between)))
 
 
 class Wgan(nn.Module):
