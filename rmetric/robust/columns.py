@@ -195,7 +195,7 @@ def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Col
         rows = slice(begin, end)
         larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
         larger = np.where((larger > 0.0) & _fading(of._fading, ratios[rows]), 0.0, larger)
-        agreement = np.maximum(part["grad_agreement"][rows], 0.0)
+        agreement = part["grad_agreement"][rows]
         found.append((larger, _held(of._agreeing, windows.reference(of._agreement, agreement))))
     larger, agreeing = map(np.concatenate, zip(*found, strict=True))
     return larger, agreeing

@@ -247,7 +247,7 @@ class GradientEvidence:
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing = self._agreeing.update(self._agreement.update(max(agreement, 0.0)))
+        agreeing = self._agreeing.update(self._agreement.update(agreement))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
 
