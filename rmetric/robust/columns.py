@@ -196,7 +196,9 @@ def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Col
         larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
         larger = np.where((larger > 0.0) & _fading(of._fading, ratios[rows]), 0.0, larger)
         agreement = part["grad_agreement"][rows]
-        found.append((larger, _held(of._agreeing, windows.reference(of._agreement, agreement))))
+        agrees = windows.reference(of._agreement, agreement)
+        agrees = np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees)
+        found.append((larger, _held(of._agreeing, agrees)))
     larger, agreeing = map(np.concatenate, zip(*found, strict=True))
     return larger, agreeing
 

@@ -172,9 +172,8 @@ class GradientEvidence:
 
     Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to,
     the batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old
-    copy of the weights, an error that all batches share. Mostly the loss does not tell. Gradients that point to where
-    those before came from, as in a valley that is crossed to and fro, agree as little as those that have nothing in
-    common.
+    copy of the weights, an error that all batches share. Mostly the loss does not tell. A cosine below 0, as in a
+    valley that is crossed to and fro, is no agreement, even if those before were lower.
 
     Both are learned anew where the learning rate drops to a third or less at once, as where a schedule goes by steps:
     smaller steps leap to and fro less, so that gradients agree, and updates become larger for their rate.
@@ -247,7 +246,8 @@ class GradientEvidence:
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing = self._agreeing.update(self._agreement.update(agreement))
+        agrees = self._agreement.update(agreement)
+        agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
 
