@@ -70,7 +70,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 26
+    version = 27
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

@@ -26,7 +26,15 @@ from rmetric.robust.context import (
     Restarts,
     Seldom,
 )
-from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, LEARNING, GradientEvidence, Zeros
+from rmetric.robust.gradients import (
+    EXPLAINED_NATS,
+    EXPLAINED_PER_NAT,
+    FADES,
+    LEARNING,
+    Fading,
+    GradientEvidence,
+    Zeros,
+)
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import UNIFORM_NATS, Diverged, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
@@ -186,9 +194,25 @@ def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Col
             of.forget_steps()
         rows = slice(begin, end)
         larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
-        found.append((larger, _held(of._agreeing, windows.reference(of._agreement, part["grad_agreement"][rows]))))
+        larger = np.where((larger > 0.0) & _fading(of._fading, ratios[rows]), 0.0, larger)
+        agreement = part["grad_agreement"][rows]
+        agrees = windows.reference(of._agreement, agreement)
+        agrees = np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees)
+        found.append((larger, _held(of._agreeing, agrees)))
     larger, agreeing = map(np.concatenate, zip(*found, strict=True))
     return larger, agreeing
+
+
+def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:
+    """Where the last values fade."""
+    fades, known = np.zeros(len(values), dtype=bool), np.flatnonzero(np.isfinite(values))
+    remembered = len(of.recent)
+    found = np.append(of.recent, values[known])
+    late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
+    first, *_, last = _last(LEVEL_RECORDS, found, len(late))
+    fades[late] = last <= first - FADES
+    of.recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
+    return fades
 
 
 def _held(of: Held, z: Column) -> Column:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 
 from rmetric.measurements import Observation, reader
 from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN, Seldom
@@ -27,6 +28,10 @@ up to a factor of three in the first hundred steps."""
 UPDATE_FLOOR = 0.1
 """The same of the log update. An optimizer that averages gradients makes updates so smooth, and so slowly wandering,
 that their own MAD would take every change of the schedule for a shock."""
+FADES = 0.35
+"""Fall of the log update over eight records, beyond its rate's, from which on they are the echo of one: an average of
+gradients that forgets a tenth in a step, as Adam's and most momenta do, falls by 0.74, one that forgets a twentieth by
+0.36."""
 AGREEMENT_FLOOR, AGREEMENT_RECORDS = 0.1, 4
 """Smallest scale of the agreement of gradients, a cosine, and records that must all lie above the past: a phase of fast
 learning makes one or two agree."""
@@ -77,6 +82,24 @@ class Zeros:
         elif size == 0.0 and self._sizes >= self._warm_up:
             self._zeros += 1
         return self._zeros >= ZEROS * (1 + self._longest)
+
+
+class Fading:
+    """Detects logarithms of which the last is much smaller than the first of eight: what once leapt and dies away.
+
+    >>> fading = Fading()
+    >>> [fading.update(5.0 - 0.1 * record) for record in range(9)][6:]
+    [False, True, True]
+    """
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
+
+    def update(self, value: float) -> bool:
+        """Whether it is so with the next value; one that is NaN is left out."""
+        if math.isfinite(value):
+            self.recent.append(value)
+        return len(self.recent) == LEVEL_RECORDS and self.recent[-1] <= self.recent[0] - FADES
 
 
 class Update:
@@ -144,12 +167,13 @@ class GradientEvidence:
 
     Updates that stay above what their learning rate explains (``update_rms.held``) come of a missing ``zero_grad``, of
     weights that rot, of a decay that is too large, mostly before the loss moves by more than its noise. It takes eight
-    in a row, because an optimizer averages gradients: a bad batch stays in several updates. Updates settle for long
-    after a start, so that nothing is judged before the window is full.
+    in a row that do not fade, because an optimizer averages gradients: a bad batch stays in several updates. Updates
+    settle for long after a start, so that nothing is judged before the window is full.
 
     Batches differ, and so do their gradients. Where four in a row agree with those before by more than they used to,
     the batches do not differ any more, or something else than them makes the gradient: one that is not cleared, an old
-    copy of the weights, an error that all batches share. Mostly the loss does not tell.
+    copy of the weights, an error that all batches share. Mostly the loss does not tell. A cosine below 0, as in a
+    valley that is crossed to and fro, is no agreement, even if those before were lower.
 
     Both are learned anew where the learning rate drops to a third or less at once, as where a schedule goes by steps:
     smaller steps leap to and fro less, so that gradients agree, and updates become larger for their rate.
@@ -190,7 +214,7 @@ class GradientEvidence:
     def forget_steps(self) -> None:
         """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
         self._ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._larger = Held(LEVEL_RECORDS)
+        self._larger, self._fading = Held(LEVEL_RECORDS), Fading()
         self._agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
         self._agreeing = Held(AGREEMENT_RECORDS)
 
@@ -214,12 +238,16 @@ class GradientEvidence:
             if self._drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
                 self.forget_steps()
         jump = self._update.update(update, before, rate)
-        held = self._larger.update(self._ratio.update(logarithm(update) - logarithm(before)))
+        ratio = logarithm(update) - logarithm(before)
+        held = self._larger.update(self._ratio.update(ratio))
+        if self._fading.update(ratio) and held > 0.0:
+            held = 0.0
         solved = update == 0.0 and (self._all_learned or learned_before)
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agreeing = self._agreeing.update(self._agreement.update(agreement))
+        agrees = self._agreement.update(agreement)
+        agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
 

@@ -226,9 +226,22 @@ def test_gradients_that_turn_round_and_batches_of_two_kinds_repeat_nothing() -> 
     assert highest("grad_agreement.held", disturbed({"grad_agreement": (slice(None), now_and_then)})) < 1.5
 
 
+def test_gradients_that_point_back_a_little_less_do_not_repeat() -> None:
+    agreement = np.where(np.arange(500) < ONSET, columns()["grad_agreement"] - 0.8, -0.05)
+    assert highest("grad_agreement.held", disturbed({"grad_agreement": (slice(None), agreement)}), LATER) <= 0.0
+
+
 def test_updates_that_stay_above_what_their_rate_explains_are_evidence() -> None:
     seven, eight = (highest("update_rms.held", raised("update_rms", records, 3.0), LATER) for records in (7, 8))
     assert eight > 4.0 > 1.0 > seven
+
+
+def test_updates_that_fade_are_the_echo_of_one() -> None:
+    echo = 30.0 * 0.9 ** np.arange(500 - ONSET)
+    updates = columns()["update_rms"][LATER] * np.maximum(echo, 1.0)
+    assert highest("update_rms.held", disturbed({"update_rms": (LATER, updates)}), LATER) < 1.0
+    streamed, faded = Statistics(), disturbed({"update_rms": (LATER, updates)})
+    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in faded], Statistics.of(faded))
 
 
 @pytest.mark.parametrize("factor", [3.0, 1 / 3])
