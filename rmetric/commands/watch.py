@@ -121,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
     diagnoses = [run.diagnosis for run in watcher.runs]
     if any(diagnosis.findings for diagnosis in diagnoses):
         return FOUND
-    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
+    return UNUSABLE if watcher.unread or any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
 
 
 def _outboxes(args: argparse.Namespace) -> list[Outbox]:
@@ -138,7 +138,7 @@ def _complain(text: str) -> None:
 
 
 def _summary(watcher: Watcher) -> str:
-    lines = ["", *(run.diagnosis.in_brief for run in watcher.runs)]
+    lines = ["", *(run.diagnosis.in_brief for run in watcher.runs), *watcher.unread]
     if not watcher.runs:
         lines += [f"no records were seen{''.join(f'; {problem}' for problem in watcher.problems[:3])}"]
     return "\n".join(lines)

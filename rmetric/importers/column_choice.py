@@ -318,7 +318,7 @@ class _Choice:
         return self._notes[-1:]
 
     def _choose_counters(self) -> None:
-        losses = {ours: self._all(ours)[0] for ours in LOSSES if ours in self._fields}
+        losses = {ours: self._fields[ours][0] for ours in LOSSES if ours in self._fields}
         found = counting(self._survey, self._mapping, self._found.get("step", {}), losses)
         self._columns.counters = found.counters
         self._columns.are_batches, self._columns.epochs_count = found.are_batches, found.epochs_count

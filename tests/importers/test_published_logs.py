@@ -788,6 +788,31 @@ def test_the_losses_of_batches_all_count(tmp_path: Path) -> None:
     assert logged.run.observations.step.tolist() == [*range(1, 361)]
 
 
+def test_a_report_of_each_epoch_below_its_bar_is_counted_by_epochs(tmp_path: Path) -> None:
+    lines = (
+        line
+        for epoch in range(1, 31)
+        for line in (
+            f"Epoch {epoch}/30 [train]: 100%|####| 157/157 [02:45<00:00,  1.06s/it, loss={loss(epoch) + 0.1:.3f}]",
+            f"Epoch {epoch}/30 - Train Loss: {loss(epoch):.4f}, Validation Loss: {loss(epoch) + 1:.4f}",
+        )
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [*range(1, 31)]
+    assert found.run.observations["training_loss"][0] == pytest.approx(loss(1), abs=1e-4)
+
+
+@pytest.mark.parametrize("totals", [(1, 1), (157, 157), (3, 5)])
+def test_a_bar_that_is_always_full_counts_nothing(totals: tuple[int, int], tmp_path: Path) -> None:
+    lines = (
+        f"100%|####| {total}/{total} [00:10<00:00,  1.29it/s]\n avg loss={loss(step):.6f}"
+        for step in STEPS
+        for total in (totals[len(str(step)) % 2],)
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-6)
+
+
 @pytest.mark.parametrize("every", [5, 20])
 def test_a_loss_that_is_shown_until_the_next_counts_once(every: int, tmp_path: Path) -> None:
     noise = random.Random(4)

@@ -159,6 +159,15 @@ def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Pat
     assert "but 80 of 200 lines could not be used" in watched.output
 
 
+def test_a_log_that_can_no_longer_be_read_is_not_healthy(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("".join(f"step {step} loss {3 - step / 100}\n" for step in range(50)))
+    watched = watch(str(log))
+    append(log, "".join(f"generator_loss {step / 7} discriminator_loss {step / 9}\n" for step in range(500)))
+    watched.wait_for("can no longer be read")
+    assert watched.end() == 2
+
+
 def test_a_limit_is_told_once(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
     (tmp_path / "a.jsonl").write_text(losses(0, 5))
