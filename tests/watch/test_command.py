@@ -160,10 +160,11 @@ def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Pat
 
 
 def test_a_log_that_can_no_longer_be_read_is_not_healthy(watch: Begin, tmp_path: Path) -> None:
-    log = tmp_path / "run.log"
-    log.write_text("".join(f"step {step} loss {3 - step / 100}\n" for step in range(50)))
+    log, head = tmp_path / "trainer_state.json", {"of": "x" * 300}
+    log.write_text(json.dumps(head | {"log_history": [{"step": step, "loss": 2.0} for step in range(3)]}))
     watched = watch(str(log))
-    append(log, "".join(f"generator_loss {step / 7} discriminator_loss {step / 9}\n" for step in range(500)))
+    append(log, " " * 1000)  # another look reads the same
+    log.write_text(json.dumps(head | {"log_history": ["broken"] * 1000}))
     watched.wait_for("can no longer be read")
     assert watched.end() == 2
 
