@@ -42,8 +42,8 @@ _THOUSANDS = r"[1-9]\d{0,2}(?:[,_']\d{3})+"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
-_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)"
-"""``.nan`` is YAML's."""
+_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)x{0,3}"
+"""``.nan`` is YAML's; PaddleOCR fills up to six characters with ``x``."""
 _PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
 _EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|(?-i:f)[-+]?\d{1,3}(?![\w.]))"
@@ -452,7 +452,8 @@ def _value(match: re.Match[str]) -> int | float | str | None:
         return str(match["commas"])
     number = match["number"]
     if number is None:
-        return float((match["word"] or match["after"] or match["spaced"] or match["between"]).replace(".", ""))
+        broken = match["word"] or match["after"] or match["spaced"] or match["between"]
+        return float(broken.replace(".", "").rstrip("xX"))
     return _number(number, match["scale"])
 
 

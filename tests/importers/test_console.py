@@ -34,6 +34,7 @@ LINES: dict[str, dict[str, Any]] = {
     "step 50 loss nan lr 0.1": {"step": 50, "loss": math.nan, "lr": 0.1},
     "step 50 train loss nan val loss nan": {"step": 50, "train loss": math.nan, "val loss": math.nan},
     "step 50 loss nan 12.5 tok/s lr 0.1": {"step": 50, "loss": math.nan, "lr": 0.1},
+    "step: 50, CTCLoss: nanxxx, loss: -infxx, lr: 0.1": {"step": 50, "CTCLoss": math.nan, "loss": -math.inf, "lr": 0.1},
     "step 50 grad_norm inf lr: 0.1": {"step": 50, "grad_norm": math.inf, "lr": 0.1},
     "step 50 loss nan count 3": {"step": 50, "loss nan count": 3},
     "loss 3.8 at step 50": {"loss": 3.8, "step": 50},
