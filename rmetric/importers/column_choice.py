@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.importers.base import LOSSES, UNMAPPED, FieldMap, plain
 from rmetric.importers.columns import Columns
-from rmetric.importers.counter_choice import counting
+from rmetric.importers.counter_choice import counting, is_of_epochs
 from rmetric.importers.loss_parts import distinct, whole, whole_of
 from rmetric.importers.names import (
     COMPONENT,
@@ -43,6 +43,8 @@ from rmetric.importers.survey import LEARNED, Seen, Survey
 ALIKE, ALIKE_AT_FIRST = 0.25, 0.5
 """Part of itself by which the last loss of the training, as an evaluation has it, differs from that of a batch, and by
 which the first one of other data does."""
+LEAST_UNEVALUATED = 10
+"""Epochs in a row without a number from which on they are no gap between evaluations."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 _KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
@@ -246,19 +248,22 @@ class _Choice:
     def _choose_gaps(self) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
 
-        Two numbers in a row, and NaN from then on, are an evaluation that broke.
+        Two numbers in a row, and NaN from then on, are an evaluation that broke, and so is one that never comes back in
+        ten rows that are epochs: where only every tenth is evaluated, one of them is.
         """
-        evaluated = self._all("validation_loss")
-        rows = max((seen.count for seen in self._all("training_loss")), default=0)
+        loss = self._fields.get("training_loss", ("",))[0]
+        rows, are_epochs = self._seen.get(loss, Seen()).count, is_of_epochs(loss, self._survey)
+        evaluated = self._fields.get("validation_loss", ())
         self._columns.fills_gaps = any(
             2 * seen.not_finite > seen.count
             and 4 * seen.stays_finite <= seen.count - seen.not_finite
-            and 10 * seen.count >= 9 * rows > 0
-            for seen in evaluated
+            and 10 * min(seen.count, self._survey.beside(loss, (name,))) >= 9 * rows > 0
+            and (seen.comes_back or not are_epochs or seen.not_finite < LEAST_UNEVALUATED)
+            for name, seen in ((name, self._seen[name]) for name in evaluated)
         )
         if self._columns.fills_gaps:
             most = "most rows, with single numbers between: not measured in those"
-            where = most if any(math.isfinite(seen.lowest) for seen in evaluated) else "all rows: not measured"
+            where = most if any(math.isfinite(seen.lowest) for seen in self._all("validation_loss")) else "all rows: not measured"
             self._notes.append(f"validation_loss is NaN in {where}")
 
     def _choose_late_starts(self) -> None:

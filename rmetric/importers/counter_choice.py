@@ -34,15 +34,20 @@ def counting(survey: Survey, fields: FieldMap, steps: Mapping[str, int], losses:
     loss = next(iter(losses.values()), "")
     if batches := _batches(survey, loss):
         return Counting(batches, are_batches=True, note="there is no step; batches count, on from epoch to epoch")
-    seen, epochs = survey.seen.get(loss, Seen()), [*filter(names_epoch, survey.seen)]
-    repeated = 2 * seen.repeats_epoch > seen.count
-    if epochs and survey.most_state(loss, epochs) and not survey.has_fractional_epochs and not repeated:
+    if is_of_epochs(loss, survey):
         return Counting(epochs_count=True, note="there is no step; epochs count")
     before = survey.seen.get(LINE_NUMBER)
     if before is not None and not before.jumps_back and not before.never_rises:
         others = [name for name in steps if survey.seen[name].lies_within(before)]
         return Counting((LINE_NUMBER, *others), note="there is no step; the number before the rest of a line counts")
     return Counting(note="there is no step; rows count")
+
+
+def is_of_epochs(loss: str, survey: Survey) -> bool:
+    """Whether the rows that state a loss are epochs."""
+    seen, epochs = survey.seen.get(loss, Seen()), [*filter(names_epoch, survey.seen)]
+    repeated = 2 * seen.repeats_epoch > seen.count
+    return bool(epochs) and survey.most_state(loss, epochs) and not survey.has_fractional_epochs and not repeated
 
 
 def _steps(survey: Survey, fields: FieldMap, ranks: Mapping[str, int], losses: Mapping[str, str]) -> tuple[str, ...]:

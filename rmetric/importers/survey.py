@@ -74,6 +74,11 @@ class Seen:
             self.set_back_to = value
 
     @property
+    def comes_back(self) -> bool:
+        """Whether a value that is finite ever follows one that is not."""
+        return self.count - self.not_finite > self.stays_finite + is_finite(self.first)
+
+    @property
     def falls(self) -> bool:
         """Whether the values are no counts, and the last or the lowest ones are smaller than the first."""
         if self.count <= 2 or not isinstance(self.first, float):
@@ -162,10 +167,14 @@ class Survey:
             stands = is_another and before[name] == value
             seen.add(value, epoch, stands)
 
+    def beside(self, name: str, others: Collection[str]) -> int:
+        """Rows that name both a column and one of the others."""
+        return sum(rows for names, rows in self.patterns.items() if name in names and not names.isdisjoint(others))
+
     def most_state(self, name: str, others: Collection[str]) -> bool:
         """Whether at least half of the rows that state a name state one of the others."""
         count = self.seen[name].count if name in self.seen else 0
-        beside = sum(rows for names, rows in self.patterns.items() if name in names and not names.isdisjoint(others))
+        beside = self.beside(name, others)
         # A table has all of its names in every row, those that are empty there too.
         return 2 * min(beside, sum(self.seen[other].count for other in others)) >= count
 
