@@ -813,6 +813,22 @@ def test_a_bar_that_is_always_full_counts_nothing(totals: tuple[int, int], tmp_p
     assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-6)
 
 
+def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) -> None:
+    rule = 30 * "-"
+    lines = (
+        line
+        for step in STEPS
+        for line in (
+            *(rule, "| play/       |        |", f"|  ep_rew_mean | {step} |"),
+            *("| time/       |        |", f"|  total_timesteps | {100 * step} |"),
+            *("| train/      |        |", f"|  loss | {loss(step):.4f} |", rule),
+        )
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [100 * step for step in STEPS]
+    assert found.run.observations["reward"].tolist() == STEPS
+
+
 @pytest.mark.parametrize("every", [5, 20])
 def test_a_loss_that_is_shown_until_the_next_counts_once(every: int, tmp_path: Path) -> None:
     noise = random.Random(4)
