@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import StringIO
 from itertools import accumulate
 from pathlib import Path
 
@@ -827,6 +828,21 @@ def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) ->
     (found,) = read(lines, tmp_path)
     assert found.run.observations.step.tolist() == [100 * step for step in STEPS]
     assert found.run.observations["reward"].tolist() == STEPS
+
+
+@pytest.mark.parametrize("counts_first", [True, False])
+def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(counts_first: bool, tmp_path: Path) -> None:
+    drawn = StringIO()
+    with tqdm(total=POINTS, file=drawn, mininterval=0.0, miniters=1) as shown:
+        for step in STEPS:
+            if counts_first:
+                shown.update()
+            shown.set_postfix(loss=loss(step) if step < POINTS else math.nan)
+            if not counts_first:
+                shown.update()
+    (found,) = read(iter([drawn.getvalue()]), tmp_path)
+    assert found.run.observations.step.tolist() == STEPS
+    assert found.run.observations["training_loss"] == pytest.approx([*LOSSES[:-1], math.inf], abs=1e-6)
 
 
 @pytest.mark.parametrize("every", [5, 20])
