@@ -90,6 +90,7 @@ class _Choice:
         self._choose_late_starts()
         self._leave_out_zero_norms()
         self._name_losses()
+        self._name_lost_losses()
         hints = self._name_gradients()
         self._choose_counters()
         self._choose_time()
@@ -301,6 +302,16 @@ class _Choice:
         elif unknown:
             hint = f"name one with --map training_loss=COLUMN ({names_in_words(unknown)})"
             self._notes.append(f"no column is known as a training loss; {hint}")
+
+    def _name_lost_losses(self) -> None:
+        """Training losses beside the one that is read of which no value is finite."""
+        read = self._fields.get("training_loss", ())
+        others = [name for name in self._found.get("training_loss", ()) if name not in read]
+        lost = [name for name in others if self._seen[name].not_finite == self._seen[name].count > 1]
+        if lost and any(seen.not_finite < seen.count for seen in self._all("training_loss")):
+            are = "are" if len(lost) > 1 else "is"
+            hint = f"if one is meant, name it with --map training_loss={lost[0]}"
+            self._notes.append(f"{names_in_words(lost)} {are} never finite, unlike the training loss that is read; {hint}")
 
     def _name_gradients(self) -> list[str]:
         """Where no gradient norm is known, which of the columns that are used for nothing may be one.

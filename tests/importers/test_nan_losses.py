@@ -150,3 +150,12 @@ def test_a_validation_loss_that_is_nan_in_ten_epochs_without_a_number_behind_the
     log.write_text("\n".join([f"{counter},loss,val_loss", *lines]))
     (found,) = runs_of(log)
     assert np.isinf(found.run.observations["validation_loss"]).any() == measured
+
+
+def test_another_training_loss_that_is_never_finite_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    epochs = (f"epoch {epoch} loss={4 - epoch / 10}\nMean training loss : nan" for epoch in range(1, 21))
+    log.write_text("\n".join(epochs))
+    losses, notes = losses_of(log)
+    assert losses[0] == 3.9
+    assert any(note.startswith("'Mean training loss' is never finite") for note in notes)
