@@ -263,8 +263,9 @@ class _Choice:
             for name, seen in ((name, self._seen[name]) for name in evaluated)
         )
         if self._columns.fills_gaps:
+            has_numbers = any(math.isfinite(seen.lowest) for seen in self._all("validation_loss"))
             most = "most rows, with single numbers between: not measured in those"
-            where = most if any(math.isfinite(seen.lowest) for seen in self._all("validation_loss")) else "all rows: not measured"
+            where = most if has_numbers else "all rows: not measured"
             self._notes.append(f"validation_loss is NaN in {where}")
 
     def _choose_late_starts(self) -> None:
@@ -311,7 +312,8 @@ class _Choice:
         if lost and any(seen.not_finite < seen.count for seen in self._all("training_loss")):
             are = "are" if len(lost) > 1 else "is"
             hint = f"if one is meant, name it with --map training_loss={lost[0]}"
-            self._notes.append(f"{names_in_words(lost)} {are} never finite, unlike the training loss that is read; {hint}")
+            told = f"{names_in_words(lost)} {are} never finite, unlike the training loss that is read"
+            self._notes.append(f"{told}; {hint}")
 
     def _name_gradients(self) -> list[str]:
         """Where no gradient norm is known, which of the columns that are used for nothing may be one.

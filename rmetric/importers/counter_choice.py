@@ -26,8 +26,8 @@ class Counting(NamedTuple):
 def counting(survey: Survey, fields: FieldMap, steps: Mapping[str, int], losses: Mapping[str, str]) -> Counting:
     """The counters of steps, else what stands in for them.
 
-    ``steps``: columns that ``step`` may stand for, with their ranks. ``losses``: columns of those that are read, that of
-    the training first.
+    ``steps``: columns that ``step`` may stand for, with their ranks. ``losses``: columns of those that are read, the
+    training's first.
     """
     if counters := _steps(survey, fields, steps, losses):
         return Counting(counters)

@@ -26,11 +26,12 @@ def dead(observations: Observations) -> Evidence | None:
 
     Dead is a record whose loss is not finite, whose gradient norm is exactly 0, or whose loss is exactly 0 while the
     gradient norm is not finite (the Trainer of Hugging Face logs a loss of NaN as 0.0). Without a gradient norm such
-    a 0 counts if the loss before was no rounding error. Neither does where validation losses since then are those of
-    weights that live: single batches may have spoilt the mean of an epoch. So does any loss that is the same in 20 records or more, to a
+    a 0 counts if the loss before was no rounding error. So does any loss that is the same in 20 records or more, to a
     digit in which others differ: nothing that moves it is trained, or it is not measured any more. A gradient of 0 now
     and then is health where all examples of a batch are solved (triplets, policy gradients); hence the divisor. Where
-    that came singly first, and the loss is 0 as well, all has been learned (a margin that every example keeps).
+    that came singly first, and the loss is 0 as well, all has been learned (a margin that every example keeps). A loss
+    that is gone counts for nothing while validation losses are those of weights that live: single batches may spoil the
+    mean of an epoch.
     """
     loss, norm = observations["training_loss"], observations["grad_norm"]
     if not observations.has("training_loss") and not observations.has("grad_norm"):

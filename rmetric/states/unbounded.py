@@ -24,9 +24,9 @@ LEAPT = 3
 def unbounded(observations: Observations) -> Evidence | None:
     """Score: how far below zero the loss stands, in powers of ten of the largest that it was in the first quarter.
 
-    0 below a thousand times, or where it neither goes on to fall nor has leapt a million times as far. Losses of healthy
-    runs fall below zero too (log-densities, policy gradients), but not by more than tenfold. What was before a change
-    that somebody has announced says nothing of another objective.
+    0 below a thousand times, or where it neither goes on to fall nor has leapt a million times as far. Losses of
+    healthy runs fall below zero too (log-densities, policy gradients), but not by more than tenfold. What was before a
+    change that somebody has announced says nothing of another objective.
     """
     loss = finite(since_planned(observations), "training_loss")
     if len(loss) < LEAST_RECORDS:
