@@ -153,7 +153,7 @@ def _complain(text: str) -> None:
 
 
 def _summary(watcher: Watcher) -> str:
-    lines = ["", *(run.diagnosis.in_brief for run in watcher.runs)]
+    lines = ["", *(run.diagnosis.in_brief for run in watcher.runs), *watcher.unread]
     if not watcher.runs:
         lines += [f"no records were seen{''.join(f'; {problem}' for problem in watcher.problems[:3])}"]
     return "\n".join(lines)
@@ -163,7 +163,7 @@ def _status(watcher: Watcher) -> int:
     diagnoses = [run.diagnosis for run in watcher.runs]
     if any(diagnosis.findings for diagnosis in diagnoses):
         return FOUND
-    return UNUSABLE if any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
+    return UNUSABLE if watcher.unread or any(diagnosis.largely_unread for diagnosis in diagnoses) else 0
 
 
 def _deliveries(gate: Gate, outboxes: list[Outbox]) -> str:

@@ -366,6 +366,8 @@ def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Eve
     """
     history = since_planned(history)
     loss = finite(history, "training_loss")
+    if not len(loss):
+        return None, 0.0
     for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
         begin, after = np.searchsorted(loss.steps, (event.step, event.until + 1))
         highest = float(np.abs(loss.values[: max(0, begin + 1 - LOST_RECORDS)]).max(initial=0.0))

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.importers.base import UNMAPPED, FieldMap, plain
 from rmetric.importers.columns import Columns
-from rmetric.importers.counter_choice import counting
+from rmetric.importers.counter_choice import counting, is_of_epochs
 from rmetric.importers.loss_parts import distinct, whole, whole_of
 from rmetric.importers.names import (
     COMPONENT,
@@ -44,6 +44,8 @@ from rmetric.measurements import LOSSES
 ALIKE, ALIKE_AT_FIRST = 0.25, 0.5
 """Part of itself by which the last loss of the training, as an evaluation has it, differs from that of a batch, and by
 which the first one of other data does."""
+LEAST_UNEVALUATED = 10
+"""Epochs in a row without a number from which on they are no gap between evaluations."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 _KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
@@ -89,6 +91,7 @@ class _Choice:
         self._choose_late_starts()
         self._leave_out_zero_norms()
         self._name_losses()
+        self._name_lost_losses()
         hints = self._name_gradients()
         self._choose_counters()
         self._choose_time()
@@ -247,19 +250,23 @@ class _Choice:
     def _choose_gaps(self) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
 
-        Two numbers in a row, and NaN from then on, are an evaluation that broke.
+        Two numbers in a row, and NaN from then on, are an evaluation that broke, and so is one that never comes back in
+        ten rows that are epochs: where only every tenth is evaluated, one of them is.
         """
-        evaluated = self._all("validation_loss")
-        rows = max((seen.count for seen in self._all("training_loss")), default=0)
+        loss = self._fields.get("training_loss", ("",))[0]
+        rows, are_epochs = self._seen.get(loss, Seen()).count, is_of_epochs(loss, self._survey)
+        evaluated = self._fields.get("validation_loss", ())
         self._columns.fills_gaps = any(
             2 * seen.not_finite > seen.count
             and 4 * seen.stays_finite <= seen.count - seen.not_finite
-            and 10 * seen.count >= 9 * rows > 0
-            for seen in evaluated
+            and 10 * min(seen.count, self._survey.beside(loss, (name,))) >= 9 * rows > 0
+            and (seen.comes_back or not are_epochs or seen.not_finite < LEAST_UNEVALUATED)
+            for name, seen in ((name, self._seen[name]) for name in evaluated)
         )
         if self._columns.fills_gaps:
+            has_numbers = any(math.isfinite(seen.lowest) for seen in self._all("validation_loss"))
             most = "most rows, with single numbers between: not measured in those"
-            where = most if any(math.isfinite(seen.lowest) for seen in evaluated) else "all rows: not measured"
+            where = most if has_numbers else "all rows: not measured"
             self._notes.append(f"validation_loss is NaN in {where}")
 
     def _choose_late_starts(self) -> None:
@@ -298,6 +305,17 @@ class _Choice:
             hint = f"name one with --map training_loss=COLUMN ({names_in_words(unknown)})"
             self._notes.append(f"no column is known as a training loss; {hint}")
 
+    def _name_lost_losses(self) -> None:
+        """Training losses beside the one that is read of which no value is finite."""
+        read = self._fields.get("training_loss", ())
+        others = [name for name in self._found.get("training_loss", ()) if name not in read]
+        lost = [name for name in others if self._seen[name].not_finite == self._seen[name].count > 1]
+        if lost and any(seen.not_finite < seen.count for seen in self._all("training_loss")):
+            are = "are" if len(lost) > 1 else "is"
+            hint = f"if one is meant, name it with --map training_loss={lost[0]}"
+            told = f"{names_in_words(lost)} {are} never finite, unlike the training loss that is read"
+            self._notes.append(f"{told}; {hint}")
+
     def _name_gradients(self) -> list[str]:
         """Where no gradient norm is known, which of the columns that are used for nothing may be one.
 
@@ -319,7 +337,7 @@ class _Choice:
         return self._notes[-1:]
 
     def _choose_counters(self) -> None:
-        losses = {ours: self._all(ours)[0] for ours in LOSSES if ours in self._fields}
+        losses = {ours: self._fields[ours][0] for ours in LOSSES if ours in self._fields}
         found = counting(self._survey, self._mapping, self._found.get("step", {}), losses)
         self._columns.counters = found.counters
         self._columns.are_batches, self._columns.epochs_count = found.are_batches, found.epochs_count

@@ -196,6 +196,7 @@ class Patterns:
             if names in self._saved or (line.worker and self._first.get(names, line.worker) != line.worker):
                 continue
             found, meant, repeats = self._named(line.found), self._meant(names), self._repeats(names, late)
+            repeats |= not stated.trained and self._is_like_a_report(names)
             if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
                 found = doubts.left_out(line.number, found, self._doubtful(found))
                 found = stated.completing(found, meant, is_counted=bool(self._counters(names)))
@@ -277,16 +278,26 @@ class Patterns:
                 return counters | dict.fromkeys(losses)
         return {}
 
+    def _is_like_a_report(self, names: tuple[str, ...]) -> bool:
+        """Whether a pattern has the counters and losses of a report: that of the first one may lack what those below
+        say of the time since the one before."""
+        counters, losses = self._counted_losses(names)
+        return any((counters, losses) == known[:2] for known in self._with_losses)
+
     @cached_property
     def _with_losses(self) -> list[tuple[set[str], tuple[str, ...], int]]:
         """Of each report of the training its counters, its losses, and how many other names it has."""
         found = []
         for names, count in self._counts.items():
-            losses = tuple(name for name in names if "training_loss" in self._meant((name,)))
-            counters = {name for name in names if names_counter(name, self._fields)}
+            counters, losses = self._counted_losses(names)
             if count >= REPEATED and losses and counters:
                 found.append((counters, losses, len(names) - len(losses)))
         return found
+
+    def _counted_losses(self, names: tuple[str, ...]) -> tuple[set[str], tuple[str, ...]]:
+        """The counters of a pattern, and its losses of the training."""
+        losses = tuple(name for name in names if "training_loss" in self._meant((name,)))
+        return {name for name in names if names_counter(name, self._fields)}, losses
 
     def _reports(self, path: Path, on_damage: OnDamage) -> Iterator[Line]:
         """The lines; of joined ones that are no report that repeats, such as source code, each by itself."""

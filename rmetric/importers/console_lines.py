@@ -17,7 +17,7 @@ from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
-from rmetric.importers.pairs import LONGEST_ROW, pairs, two_cells, without_escapes
+from rmetric.importers.pairs import LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage
 
@@ -48,6 +48,8 @@ _RANK = "rank="
 _BY_TURNS = (_RANK, *(f"({digit}" for digit in range(10)))
 """Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _WORD = re.compile(r"\w")
+_GROUP = re.compile(rf"[{VERTICALS}][^{VERTICALS}]+[{VERTICALS}]\s*[{VERTICALS}]\s*")
+"""A row of two cells with a name alone, ``| train/ |   |``: the group of the rows below."""
 _HEADING = re.compile(r"(?:[A-Z]+:[\w.]+:)?[^\w:]*(?P<words>(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:)\s*")
 """A line such as ``Test results:`` above a line with values, also after what Python's logging puts before it."""
 
@@ -107,8 +109,11 @@ def console_lines(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal
 def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
     """Single lines; ``None`` for one without pairs that ends a block. A heading above a line may say of what it is."""
     table = TextTable(fields)
-    heading = ""
+    heading, before = "", 0
     for number, text in _objects(_texts(path, on_damage)):
+        below, before = number == before + 1, number
+        if below and _GROUP.fullmatch(text):  # no rule parts it from the row above
+            continue
         if not text:
             yield None
             continue

@@ -42,8 +42,8 @@ _THOUSANDS = r"[1-9]\d{0,2}(?:[,_']\d{3})+"
 _GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
 _COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
-_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)"
-"""``.nan`` is YAML's."""
+_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)x{0,3}"
+"""``.nan`` is YAML's; PaddleOCR fills up to six characters with ``x``."""
 _PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
 _EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|(?-i:f)[-+]?\d{1,3}(?![\w.]))"
@@ -124,16 +124,16 @@ _QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
 _LOGGABLE = r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:"
 _COUNTED = r"(?:epochs?|iterations?|steps?|(?:mini)?batch(?:es)?)"
 _LOSS_AFTER = re.compile(
-    rf"\bloss (?:at|after|of|for|in) (?:({_COUNTED}) )?(?:\d+\s?-\s?)?(\d+)(?: of \d+)?(?: ({_COUNTED}))? (?:is|was)"
-    r"(?=:?\s+[-+.\d]|:?\s+nan|:?\s+inf)",
+    rf"\b(loss|score) (?:at|after|of|for|in) (?:({_COUNTED}) )?(?:\d+\s?-\s?)?(\d+)(?: of \d+)?(?: ({_COUNTED}))?"
+    r" (?:is|was)(?=:?\s+[-+.\d]|:?\s+nan|:?\s+inf)",
     re.IGNORECASE,
 )
 
 
 def _loss_last(found: re.Match[str]) -> str:
-    """``loss after 3 iterations is 9.05`` with its counter first."""
-    before, count, behind = found.groups()
-    return f", {before or behind or 'step'} {count}, loss:"
+    """``loss after 3 iterations is 9.05`` or ``Score at iteration 3 is 9.05`` with its counter first."""
+    name, before, count, behind = found.groups()
+    return f", {before or behind or 'step'} {count}, {name.lower()}:"
 
 
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
@@ -145,6 +145,7 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
     ("oss ", _LOSS_AFTER, _loss_last),
+    ("core ", _LOSS_AFTER, _loss_last),
     ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
 )
 """What a line must hold to be looked through, what is looked for, and words or a number in its place that tell more."""
@@ -452,7 +453,8 @@ def _value(match: re.Match[str]) -> int | float | str | None:
         return str(match["commas"])
     number = match["number"]
     if number is None:
-        return float((match["word"] or match["after"] or match["spaced"] or match["between"]).replace(".", ""))
+        broken = match["word"] or match["after"] or match["spaced"] or match["between"]
+        return float(broken.replace(".", "").rstrip("xX"))
     return _number(number, match["scale"])
 
 

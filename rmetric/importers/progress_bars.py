@@ -49,6 +49,9 @@ class Bar:
     loss: str
     begins_at_0: bool = True
     """Whether a count of 0 is that of a batch; where counts reach their number, it is a bar before its first batch."""
+    is_ahead: bool = False
+    """Whether a loss is shown before its batch is counted, so that it is the first one at its count: tqdm's loops set
+    it so, and the bar has one at 0 already. Others count first, and draw the bar with the loss of the batch before."""
     is_mean: bool = False
     held_rows: int = 1
     """Rows for which a value is shown."""
@@ -62,6 +65,8 @@ class Bar:
         first = [*itertools.islice(rows, SURVEYED_ROWS)]
         is_filled = any(row.values.get(name, "") == row.values.get(name + TOTAL) for row in first for name in counters)
         bar = cls(columns, losses[0], begins_at_0=not is_filled)
+        places = (place for row in first if (place := bar._place(row)) is not None)
+        bar = replace(bar, is_ahead=any(place.count == 0 for place in itertools.islice(places, 1)))
         epochs = bar._epochs(first)
         shown = [len([*same]) for _, same in itertools.groupby(itertools.chain.from_iterable(epochs))]
         every = round(median(shown[1:-1])) if len(shown) > LEAST_CHANGES else 1
@@ -76,9 +81,12 @@ class Bar:
 
     def read(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The rows that tell something new."""
+        return self._last_of_epochs(self._begun(rows)) if self.is_mean else self._news(self._one_a_count(rows))
+
+    def _begun(self, rows: Iterable[Row]) -> Iterator[tuple[Row, _Place | None]]:
+        """The rows with their places, but for those of a bar before its first batch."""
         placed = ((row, self._place(row)) for row in rows)
-        begun = ((row, place) for row, place in placed if place is None or place.count or self.begins_at_0)
-        return self._last_of_epochs(begun) if self.is_mean else self._news(begun)
+        return ((row, place) for row, place in placed if place is None or place.count or self.begins_at_0)
 
     def _place(self, row: Row) -> _Place | None:
         return None if row.values.get(self.loss) is None else _Place.of(row, self.columns)
@@ -90,15 +98,35 @@ class Bar:
         """Losses of each epoch, one a count."""
         epochs: list[list[float]] = [[]]
         before: _Place | None = None
-        for row in rows:
-            place, loss = self._place(row), as_number(row.values.get(self.loss))
-            if place is None or loss is None or place == before or not (place.count or self.begins_at_0):
+        for row, place in self._one_a_count(rows):
+            loss = as_number(row.values.get(self.loss))
+            if place is None or loss is None or place == before:
                 continue
             if before is not None and place.begins_after(before):
                 epochs.append([])
             epochs[-1].append(loss)
             before = place
         return epochs
+
+    def _one_a_count(self, rows: Iterable[Row]) -> Iterator[tuple[Row, _Place | None]]:
+        """The rows, of those that are drawn again at a count only the one with the loss of its batch."""
+        before: _Place | None = None
+        held: tuple[Row, _Place] | None = None
+        for row, place in self._begun(rows):
+            is_of_bar = place is not None and not self._evaluates(row)
+            is_again = is_of_bar and place == before
+            if is_again and held is None:
+                continue
+            if held is not None and not is_again:
+                yield held
+            held = None
+            if place is None or not is_of_bar or self.is_ahead:
+                yield row, place
+            else:
+                held = row, place
+            before = before if place is None else place
+        if held is not None:
+            yield held
 
     def _last_of_epochs(self, rows: Iterable[tuple[Row, _Place | None]]) -> Iterator[Row]:
         held: tuple[Row, _Place] | None = None
@@ -115,17 +143,17 @@ class Bar:
             yield held[0]
 
     def _news(self, rows: Iterable[tuple[Row, _Place | None]]) -> Iterator[Row]:
-        """Each count and each value once; a value that stays for longer than others is none that is held."""
-        before, shown, repeated = None, None, 0
+        """Each value once; one that stays for longer than others is none that is held."""
+        shown, repeated = None, 0
         for row, place in rows:
             if place is None or self._evaluates(row):
                 yield row
-            elif place != before:
+            else:
                 repeated = repeated + 1 if row.values[self.loss] == shown else 0
                 if repeated == 0 or self.held_rows == 1 or repeated >= 2 * self.held_rows:
                     yield row
             if place is not None:
-                before, shown = place, row.values[self.loss]
+                shown = row.values[self.loss]
 
 
 def _grow_calmer(epochs: list[list[float]]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmetric.importers.names import TOTAL
 from rmetric.importers.rows import Row, epoch_of, is_finite
 
 SURVEYED_ROWS = 20_000
@@ -71,6 +72,11 @@ class Seen:
         if value < before:
             self.strays += self.set_back_to not in (None, value)
             self.set_back_to = value
+
+    @property
+    def comes_back(self) -> bool:
+        """Whether a value that is finite ever follows one that is not."""
+        return self.count - self.not_finite > self.stays_finite + is_finite(self.first)
 
     @property
     def falls(self) -> bool:
@@ -160,6 +166,22 @@ class Survey:
                 seen = self.seen[name] = Seen()
             stands = is_another and before[name] == value
             seen.add(value, epoch, stands)
+
+    def beside(self, name: str, others: Collection[str]) -> int:
+        """Rows that name both a column and one of the others."""
+        return sum(rows for names, rows in self.patterns.items() if name in names and not names.isdisjoint(others))
+
+    def most_state(self, name: str, others: Collection[str]) -> bool:
+        """Whether at least half of the rows that state a name state one of the others."""
+        count = self.seen[name].count if name in self.seen else 0
+        beside = self.beside(name, others)
+        # A table has all of its names in every row, those that are empty there too.
+        return 2 * min(beside, sum(self.seen[other].count for other in others)) >= count
+
+    def is_full(self, name: str) -> bool:
+        """Whether a counter is always the number up to which it counts, as far as the first rows say."""
+        counted = [(row[name], row[name + TOTAL]) for row in self.first if name in row and name + TOTAL in row]
+        return bool(counted) and all(count == total for count, total in counted)
 
     def are_together(self, names: Collection[str]) -> bool:
         """Whether hardly any row states some of these names without the others."""

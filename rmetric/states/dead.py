@@ -29,18 +29,21 @@ def dead(observations: Observations) -> Evidence | None:
     a 0 counts if the loss before was no rounding error. So does any loss that is the same in 20 records or more, to a
     digit in which others differ: nothing that moves it is trained, or it is not measured any more. A gradient of 0 now
     and then is health where all examples of a batch are solved (triplets, policy gradients); hence the divisor. Where
-    that came singly first, and the loss is 0 as well, all has been learned (a margin that every example keeps).
+    that came singly first, and the loss is 0 as well, all has been learned (a margin that every example keeps). A loss
+    that is gone counts for nothing while validation losses are those of weights that live: single batches may spoil the
+    mean of an epoch.
     """
     loss, norm = observations["training_loss"], observations["grad_norm"]
     if not observations.has("training_loss") and not observations.has("grad_norm"):
         return None
     zero = loss == 0.0
-    since_zero = held(loss) == 0.0  # an evaluation may be a row of its own
-    broke = _fell_at_once(loss) and not _moves(observations.stated("validation_loss")[since_zero])
+    since_zero, since_lost = held(loss) == 0.0, np.isinf(held(loss))  # an evaluation may be a row of its own
+    evaluated = observations.stated("validation_loss")
+    broke = _fell_at_once(loss) and not _move_since(since_zero, evaluated)
     disguised = zero & (np.isinf(norm) | (np.isnan(norm) & broke))
     comes_singly = (since_zero[:-1] & ~since_zero[1:]).any()
     kinds = {
-        "the loss is not finite": np.isinf(loss),
+        "the loss is not finite": np.isinf(loss) & (not _move_since(since_lost, evaluated)),
         "the loss is exactly 0 where it was not finite": disguised,
         "the gradient norm is exactly 0": (norm == 0.0) & ~(zero & comes_singly),
         "the loss is the same to its last digit": _stands_still(loss),
@@ -87,7 +90,8 @@ def _fell_at_once(loss: NDArray[np.float64]) -> bool:
     return bool(len(others)) and bool(abs(others[-1]) > ABRUPT * np.quantile(np.abs(others), 0.9))
 
 
-def _moves(evaluated: NDArray[np.float64]) -> bool:
-    """True if validation losses are those of weights that live: finite, and now this and now that."""
-    measured = evaluated[~np.isnan(evaluated)]
+def _move_since(gone: NDArray[np.bool_], evaluated: NDArray[np.float64]) -> bool:
+    """True if validation losses since a loss is gone for good are finite, and now this and now that."""
+    measured = evaluated[len(gone) - _stretches(gone)[0] :]
+    measured = measured[~np.isnan(measured)]
     return bool(np.isfinite(measured).all()) and len(np.unique(measured)) >= LEAST_RECORDS

@@ -103,6 +103,9 @@ class WatchedLog:
         """In the order in which they began."""
         self.problem = ""
         """Why the file cannot be read as a log at present, or which mapped column it lacks; else empty."""
+        self.unread = ""
+        """Why the file, which was read before and has grown, cannot be read any more; else empty. The first reason: a
+        message counts lines, and would be another one at each look."""
         self._format, self._mapping, self._silent_after_s = format, mapping or {}, silent_after_s
         self._growth = Growth(path)
         self._source: NewLines | WholeLog | None = None
@@ -133,6 +136,8 @@ class WatchedLog:
                 news.append(one)  # noqa: PERF402 - what is known when reading fails is told
         except UserError as error:
             self.problem, self._source = str(error), None
+            if self.runs and not self.unread and change is not Change.ANEW:
+                self.unread = f"{self.path} can no longer be read, and is judged by what was read before ({error})"
         except OSError as error:
             self.problem = f"{self.path} cannot be read ({error.strerror})"
         return change in (Change.GREW, Change.ANEW), news
@@ -173,6 +178,7 @@ class WatchedLog:
                 self._source = WholeLog(self.path, self._source.format, self._mapping)
                 yield from self._source.read()
         if change is not Change.NONE:
+            self.unread = "" if self._source else self.unread
             self.problem = f"{self.path}: {self._source.lacks}" if self._source and self._source.lacks else ""
 
     def _first_portions(self, source: NewLines | WholeLog) -> Iterator[Portion]:

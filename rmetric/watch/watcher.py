@@ -56,9 +56,14 @@ class Watcher:
         return [log.problem for log in self._logs.values() if log.problem]
 
     @property
+    def unread(self) -> list[str]:
+        """Why files that were read before cannot be read any more, one sentence each."""
+        return [log.unread for log in self._logs.values() if log.unread]
+
+    @property
     def remarks(self) -> list[str]:
-        """What is not watched, and the first damage of each run, a sentence each."""
-        return [*self._places.left_out, *(run.damage for run in self.runs if run.damage)]
+        """What is not watched or read any more, and the first damage of each run, a sentence each."""
+        return [*self._places.left_out, *self.unread, *(run.damage for run in self.runs if run.damage)]
 
     def look(self, now: float) -> bool:
         """Look at all logs once; true if anything was new."""

@@ -62,6 +62,11 @@ def test_a_failure_that_is_found_is_told_once() -> None:
     assert [finding.name for finding in found] == ["DEAD"]
 
 
+def test_a_loss_that_never_was_finite_is_one_finding() -> None:
+    (finding,) = diagnose(run_of(np.full(50, np.inf))).findings
+    assert (finding.name, finding.severity, finding.step) == ("DEAD", "error", 0)
+
+
 def test_a_run_without_records_is_not_called_healthy() -> None:
     found = diagnose(run_of([]))
     assert not found.healthy

@@ -34,6 +34,8 @@ LINES: dict[str, dict[str, Any]] = {
     "step 50 loss nan lr 0.1": {"step": 50, "loss": math.nan, "lr": 0.1},
     "step 50 train loss nan val loss nan": {"step": 50, "train loss": math.nan, "val loss": math.nan},
     "step 50 loss nan 12.5 tok/s lr 0.1": {"step": 50, "loss": math.nan, "lr": 0.1},
+    "step: 50, CTCLoss: nanxxx, loss: -infxx, lr: 0.1": {"step": 50, "CTCLoss": math.nan, "loss": -math.inf, "lr": 0.1},
+    "ScoreIterationListener - Score at iteration 50 is 1.62": {"iteration": 50, "score": 1.62},
     "step 50 grad_norm inf lr: 0.1": {"step": 50, "grad_norm": math.inf, "lr": 0.1},
     "step 50 loss nan count 3": {"step": 50, "loss nan count": 3},
     "loss 3.8 at step 50": {"loss": 3.8, "step": 50},
@@ -180,6 +182,14 @@ def test_a_number_of_the_training_before_batches_is_the_epoch(tmp_path: Path, li
     places = [(epoch, batch) for epoch in (0, 1, 2) for batch in (0, 500, 1250)]
     (logged,) = runs_of(log(tmp_path, *(line.format(*place) for place in places)))
     assert logged.run.observations.step.tolist() == [1251 * epoch + batch for epoch, batch in places]
+
+
+def test_the_first_report_may_lack_what_the_others_say(tmp_path: Path) -> None:
+    others = (f"Iteration {step} (2.2 iter/s, 21.2s/50 iter), loss = {3 - step / 1000}" for step in range(50, 500, 50))
+    (logged,) = runs_of(
+        log(tmp_path, "Iteration 2 (3.8 s), loss = 5.0", *others, "Iteration 500 of all, norm 1, loss = 0.1")
+    )
+    assert logged.run.observations.step.tolist() == [2, *range(50, 500, 50)]
 
 
 def test_steps_in_thousands_are_steps(tmp_path: Path) -> None:

@@ -123,3 +123,39 @@ def test_a_run_that_begins_without_losses_is_judged_by_its_own(tmp_path: Path) -
     first, second = runs_of(write(tmp_path / "log.jsonl", rows + [row(step, 2.0, lr=1e-3) for step in range(40, 80)]))
     assert len(first.run.observations) == ROWS and len(second.run.observations) > 40
     assert not any("empty" in note for note in [*first.notes, *second.notes])
+
+
+def test_evaluations_of_rows_of_their_own_that_are_all_nan_were_measured(tmp_path: Path) -> None:
+    trained = [{"step": step, "loss": 3.0 - step / 100} for step in range(ROWS)]
+    rows = [row for step in range(ROWS) for row in (trained[step], {"step": step, "eval_loss": math.nan})]
+    (found,) = runs_of(write(tmp_path / "log.jsonl", rows))
+    assert np.isinf(found.run.observations["validation_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    ("counter", "rows", "numbers", "measured"),
+    [
+        ("epoch", 30, [], True),
+        ("epoch", 30, [0], True),
+        ("epoch", 30, [10, 20], False),
+        ("epoch", 9, [], False),
+        ("step", 30, [], False),
+    ],
+)
+def test_a_validation_loss_that_is_nan_in_ten_epochs_without_a_number_behind_them_was_measured(
+    counter: str, rows: int, numbers: list[int], measured: bool, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.csv"
+    lines = (f"{row},{3 - row / 100},{2.0 if row in numbers else 'nan'}" for row in range(rows))
+    log.write_text("\n".join([f"{counter},loss,val_loss", *lines]))
+    (found,) = runs_of(log)
+    assert np.isinf(found.run.observations["validation_loss"]).any() == measured
+
+
+def test_another_training_loss_that_is_never_finite_is_told(tmp_path: Path) -> None:
+    log = tmp_path / "run.log"
+    epochs = (f"epoch {epoch} loss={4 - epoch / 10}\nMean training loss : nan" for epoch in range(1, 21))
+    log.write_text("\n".join(epochs))
+    losses, notes = losses_of(log)
+    assert losses[0] == 3.9
+    assert any(note.startswith("'Mean training loss' is never finite") for note in notes)

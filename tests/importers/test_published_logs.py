@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import StringIO
 from itertools import accumulate
 from pathlib import Path
 
@@ -773,6 +774,62 @@ def test_of_the_means_of_an_epoch_so_far_the_last_counts(tmp_path: Path) -> None
 def test_the_losses_of_batches_all_count(tmp_path: Path) -> None:
     (logged,) = read(keras_bars(12, 30, means=False), tmp_path)
     assert logged.run.observations.step.tolist() == [*range(1, 361)]
+
+
+def test_a_report_of_each_epoch_below_its_bar_is_counted_by_epochs(tmp_path: Path) -> None:
+    lines = (
+        line
+        for epoch in range(1, 31)
+        for line in (
+            f"Epoch {epoch}/30 [train]: 100%|####| 157/157 [02:45<00:00,  1.06s/it, loss={loss(epoch) + 0.1:.3f}]",
+            f"Epoch {epoch}/30 - Train Loss: {loss(epoch):.4f}, Validation Loss: {loss(epoch) + 1:.4f}",
+        )
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [*range(1, 31)]
+    assert found.run.observations["training_loss"][0] == pytest.approx(loss(1), abs=1e-4)
+
+
+@pytest.mark.parametrize("totals", [(1, 1), (157, 157), (3, 5)])
+def test_a_bar_that_is_always_full_counts_nothing(totals: tuple[int, int], tmp_path: Path) -> None:
+    lines = (
+        f"100%|####| {total}/{total} [00:10<00:00,  1.29it/s]\n avg loss={loss(step):.6f}"
+        for step in STEPS
+        for total in (totals[len(str(step)) % 2],)
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES, abs=1e-6)
+
+
+def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) -> None:
+    rule = 30 * "-"
+    lines = (
+        line
+        for step in STEPS
+        for line in (
+            *(rule, "| play/       |        |", f"|  ep_rew_mean | {step} |"),
+            *("| time/       |        |", f"|  total_timesteps | {100 * step} |"),
+            *("| train/      |        |", f"|  loss | {loss(step):.4f} |", rule),
+        )
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [100 * step for step in STEPS]
+    assert found.run.observations["reward"].tolist() == STEPS
+
+
+@pytest.mark.parametrize("counts_first", [True, False])
+def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(counts_first: bool, tmp_path: Path) -> None:
+    drawn = StringIO()
+    with tqdm(total=POINTS, file=drawn, mininterval=0.0, miniters=1) as shown:
+        for step in STEPS:
+            if counts_first:
+                shown.update()
+            shown.set_postfix(loss=loss(step) if step < POINTS else math.nan)
+            if not counts_first:
+                shown.update()
+    (found,) = read(iter([drawn.getvalue()]), tmp_path)
+    assert found.run.observations.step.tolist() == STEPS
+    assert found.run.observations["training_loss"] == pytest.approx([*LOSSES[:-1], math.inf], abs=1e-6)
 
 
 @pytest.mark.parametrize("every", [5, 20])

@@ -64,6 +64,17 @@ def test_dead_is_a_loss_or_gradient_that_is_gone_for_good(loss: float, norm: flo
     assert [state.since for state in found] == ([301] if dead else [])
 
 
+@pytest.mark.parametrize(("last", "dead"), [(2.0, False), (math.inf, True), (math.nan, True)])
+def test_a_loss_that_is_lost_while_evaluations_fall_is_not_dead(last: float, dead: bool) -> None:
+    losses, evaluated = FALLING.copy(), np.where(np.arange(RECORDS) % 20 == 0, FALLING, math.nan)
+    losses[200:] = math.inf
+    evaluated[[380, 399]] = last
+    if math.isnan(last):  # evaluated before that alone
+        evaluated[200:] = math.nan
+    found = names(observed(training_loss=losses, validation_loss=evaluated))
+    assert ("DEAD" in found) == dead
+
+
 def test_a_loss_that_comes_back_was_not_dead() -> None:
     losses = FALLING.copy()
     losses[300:399] = math.inf

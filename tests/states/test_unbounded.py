@@ -24,6 +24,15 @@ def test_a_loss_that_falls_below_zero_for_ever_is_an_error_of_its_own(evaluated:
 
 
 @pytest.mark.parametrize(
+    ("leaps", "told"), [(AT > 380, True), ((AT >= 280) & (AT % 2 == 0), True), ((AT > 300) & (AT < 380), False)]
+)
+def test_a_loss_that_leaps_a_millionfold_below_zero_need_not_fall_on(leaps: np.ndarray, told: bool) -> None:
+    states = states_of(observed(training_loss=np.where(leaps, -3e34, FALLING)))
+    found = [(state.name, state.since) for state in states if state.name == "UNBOUNDED"]
+    assert found == ([("UNBOUNDED", 1 + int(leaps.argmax()))] if told else [])
+
+
+@pytest.mark.parametrize(
     "loss",
     [
         FALLING - 6.0,

@@ -159,6 +159,16 @@ def test_a_log_that_is_largely_unread_is_not_healthy(watch: Begin, tmp_path: Pat
     assert "but 80 of 200 lines could not be used" in watched.output
 
 
+def test_a_log_that_can_no_longer_be_read_is_not_healthy(watch: Begin, tmp_path: Path) -> None:
+    log, head = tmp_path / "trainer_state.json", {"of": "x" * 300}
+    log.write_text(json.dumps(head | {"log_history": [{"step": step, "loss": 2.0} for step in range(3)]}))
+    watched = watch(str(log))
+    append(log, " " * 1000)  # another look reads the same
+    log.write_text(json.dumps(head | {"log_history": ["broken"] * 1000}))
+    watched.wait_for("can no longer be read")
+    assert watched.end() == 2
+
+
 def test_a_limit_is_told_once(watch: Begin, tmp_path: Path) -> None:
     (tmp_path / "1/2/3/4/5/6").mkdir(parents=True)
     (tmp_path / "a.jsonl").write_text(losses(0, 5))
