@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.faults import make_fault
 from rmetric.log_reader import read_log
@@ -152,6 +153,41 @@ def test_weights_that_a_loop_clamps_here_and_there_are_meant_and_a_stuck_bit_is_
                     weight.view(torch.int32).view(-1)[1] ^= 1 << 30
         assert [repair.step for repair in monitor.repairs] == [2, 4, 13, 15]
     assert weight.view(-1)[15].item() == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "put_back", "end"),
+    [
+        (torch.tensor(4.0), lambda number: number.mul_(0.5), [3, 5], 0.5),  # 4 to 2 is one bit
+        (torch.tensor(0), lambda number: number.add_(1), [3, 5], 3),
+    ],
+)
+def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
+    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float
+) -> None:
+    toy = Toy()
+    number = nn.Parameter(start, requires_grad=False)
+    toy.model.register_parameter("number", number)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for step in range(1, 12):
+            toy.train(1, monitor)
+            if step % 2 == 0:
+                change(number)
+        assert [repair.step for repair in monitor.repairs] == put_back
+    assert number.item() == end
+
+
+def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
+    toy = Toy()
+    frozen = nn.Parameter(torch.ones(8), requires_grad=False)
+    toy.model.register_parameter("frozen", frozen)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for place in range(5):
+            toy.train(1, monitor)
+            frozen.view(torch.int32)[place] ^= 1 << 30
+        toy.train(1, monitor)
+        assert len(monitor.repairs) == 5
+    assert frozen.tolist() == [1.0] * 8
 
 
 @pytest.mark.parametrize("resumed", [False, True])
