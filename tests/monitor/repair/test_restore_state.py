@@ -233,6 +233,20 @@ def test_a_complex_number_is_put_back() -> None:
     assert repair.details["elements"] == [{"tensor": "complex", "index": 3, "sound": 4.0, "corrupted": 5.0}]
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16])
+def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
+    toy = Toy()
+    number = nn.Parameter(torch.tensor([0, 1], dtype=dtype), requires_grad=False)
+    toy.model.register_parameter("number", number)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        number[0] = 1
+        toy.train(1, monitor)
+        [repair] = monitor.repairs
+    assert number.tolist() == [0, 1]
+    assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
+
+
 def test_what_another_optimizer_updates_is_not_watched() -> None:
     def train(**options: Any) -> tuple[Toy, list[RepairRecord]]:
         toy = Toy()
