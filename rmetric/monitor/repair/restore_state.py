@@ -62,7 +62,7 @@ class RestoreState(Policy):
     """Keeps a copy of weights and of the optimizer's state, and compares bit for bit before each update.
 
     Weights are those that the optimizer updates, and frozen ones; another optimizer's are not watched, nor are buffers,
-    which a forward pass may change.
+    which a forward pass may change, nor tensors that are quantized, or sparse and not coalesced COO.
 
     Between an update and the next nobody may change them, so a number that is another one was corrupted in memory. It
     is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
@@ -122,7 +122,7 @@ class RestoreState(Policy):
             for key, value in state[parameter].items() if parameter in state else ():
                 if isinstance(value, Tensor):
                     found[f"{name}.{key}"] = value
-        return {name: tensor for name, tensor in found.items() if name not in self._left_alone}
+        return {name: it for name, it in found.items() if name not in self._left_alone and _has_memory_to_compare(it)}
 
     @torch.no_grad()
     def _remember(self) -> None:
@@ -228,6 +228,12 @@ class RestoreState(Policy):
     def close(self) -> None:
         self._parameters, self._optimizer = [], None
         self._places, self._names, self._watched, self._copies, self._found = [], [], [], [], []
+
+
+def _has_memory_to_compare(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers lie in memory in the order in which they are read: not of every layout of torch."""
+    dense = tensor.layout is torch.strided and not tensor.is_quantized
+    return dense or (tensor.is_sparse and tensor.is_coalesced())
 
 
 def _plain(number: float) -> float | str:

@@ -247,6 +247,19 @@ def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
     assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
 
 
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_tensor_of_a_layout_that_cannot_be_compared_leaves_the_others_guarded() -> None:
+    toy = Toy()
+    mask = nn.Parameter(torch.eye(3).to_sparse_csr(), requires_grad=False)
+    toy.model.register_parameter("mask", mask)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        with torch.no_grad():
+            toy.model[0].weight[0, 0] += 1.0
+        toy.train(1, monitor)
+        assert [repair.differing for repair in monitor.repairs] == [("0.weight",)]
+
+
 def test_what_another_optimizer_updates_is_not_watched() -> None:
     def train(**options: Any) -> tuple[Toy, list[RepairRecord]]:
         toy = Toy()
