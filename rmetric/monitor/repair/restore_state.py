@@ -57,6 +57,17 @@ class _Change:
         ]
 
 
+@dataclass(frozen=True)
+class _Finding:
+    """What one process has put back in a step."""
+
+    names: list[str]
+    has_weights: bool
+    """Whether the gradients were made with some of it."""
+    elements: list[dict[str, Any]]
+    """See :meth:`_Change.elements`."""
+
+
 @dataclass(kw_only=True)
 class RestoreState(Policy):
     """Keeps a copy of weights and of the optimizer's state, and compares bit for bit before each update.
@@ -167,14 +178,23 @@ class RestoreState(Policy):
     def _compute_without(self, corrupted: Mapping[int, _Change], context: StepContext) -> Decision:
         """Compute the step again with what was restored."""
         self._done += 1
-        found = tuple(change.name for change in corrupted.values())
-        reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
+        said = context.gather(self._finding([*corrupted.values()]))
+        workers = [worker for worker, finding in enumerate(said) if finding.names] if len(said) > 1 else []
+        reached = any(finding.has_weights for finding in said)
         lost = reached and not (context.can_recompute and context.replace())
-        elements = [element for change in corrupted.values() for element in change.elements()]
-        context.report(self, "restored", differing=found, details={"elements": elements[:MAX_NAMED]})
+        names = dict.fromkeys(name for finding in said for name in finding.names)
+        whose = [{"worker": worker} if workers else {} for worker in range(len(said))]
+        elements = [own | element for own, finding in zip(whose, said, strict=True) for element in finding.elements]
+        details = {"elements": elements[:MAX_NAMED]}
+        context.report(self, "restored", differing=[*names], workers=workers, details=details)
         if lost:
             return Decision.SKIP
         return Decision.PASS if context.suspicious else Decision.ACCEPT
+
+    def _finding(self, corrupted: list[_Change]) -> _Finding:
+        names = [change.name for change in corrupted]
+        elements = [element for change in corrupted for element in change.elements()][:MAX_NAMED]
+        return _Finding(names, not {*names}.isdisjoint(name for name, _ in self._parameters), elements)
 
     def _is_meant(self, change: _Change) -> bool:
         """Whether a loop changes this tensor, or these numbers of it, now and then, and has done so again."""
