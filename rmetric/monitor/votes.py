@@ -86,7 +86,7 @@ class Votes:
         return tuple(rank for rank, said in enumerate(flags) if said)
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what each process says, by its rank: plain values. For what is rare: some collectives, everywhere."""
+        """Return what each process says, by its rank, of any type. For what is rare: some collectives, everywhere."""
         said = [value] * self._processes.count
         if self.several:
             # NCCL exchanges objects on the current device, which need not be this process's own.

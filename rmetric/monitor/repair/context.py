@@ -296,7 +296,7 @@ class StepContext:
         return self._run.votes.any([flag])[0]
 
     def gather(self, value: Any) -> list[Any]:
-        """Return what each process says, by its rank: plain values; every process must call it, in rare steps alone."""
+        """Return what each process says, by its rank; every process must call it, in rare steps alone."""
         return self._run.votes.gather(value)
 
     def minimum(self, step: int | None) -> int | None:
