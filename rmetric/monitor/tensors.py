@@ -77,14 +77,12 @@ def stride_of(total: int, entries: int | None) -> int:
 
 
 def bits(tensor: Tensor) -> Tensor:
-    """View the stored values as integers.
+    """View the stored values as integers that can be subtracted and indexed: torch lacks most operations of others.
 
     >>> bits(torch.tensor([1.0, -0.0])).tolist()
     [1065353216, -2147483648]
     """
     values = real(stored(tensor.detach()))
-    if not values.is_floating_point():
-        return values
     return values.view(INTEGERS[values.element_size()])
 
 

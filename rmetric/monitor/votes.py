@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -39,6 +40,8 @@ class Votes:
     def __init__(self, processes: Processes, model: nn.Module, device: torch.device, guard: CollectiveGuard) -> None:
         self.several = processes.count > 1
         """True if there is somebody to be asked."""
+        self.count = processes.count
+        """Processes that train together."""
         self._processes, self._device, self._guard = processes, device, guard
         self._model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
         self._group: dist.ProcessGroup | None = None
@@ -76,6 +79,20 @@ class Votes:
         votes = torch.tensor([float(flag) for flag in flags], device=self._device)
         dist.all_reduce(votes, dist.ReduceOp.MAX, group=self._group)
         return [bool(vote) for vote in votes.tolist()]
+
+    def who(self, flag: bool) -> tuple[int, ...]:
+        """Return the ranks of the processes in which a flag is set. One collective, in every process."""
+        flags = self.any([flag and rank == self._processes.rank for rank in range(self._processes.count)])
+        return tuple(rank for rank, said in enumerate(flags) if said)
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return what each process says, by its rank, of any type. For what is rare: some collectives, everywhere."""
+        said = [value] * self._processes.count
+        if self.several:
+            # NCCL exchanges objects on the current device, which need not be this process's own.
+            with torch.cuda.device_of(torch.empty(0, device=self._device)):
+                dist.all_gather_object(said, value, group=self._group)
+        return said
 
     def minimum(self, value: float) -> float:
         """Return the smallest value of all processes. One collective, in every process."""

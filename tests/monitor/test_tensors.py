@@ -22,6 +22,15 @@ def test_one_bit_is_enough() -> None:
     assert differing([one, one], [one, other]) == [1]
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_whole_numbers_of_every_kind_are_integers_that_can_be_worked_with(dtype: torch.dtype) -> None:
+    tensor = torch.tensor([0, 1], dtype=dtype)
+    changed = bits(tensor)
+    changed[0] ^= 1
+    assert (changed & (changed - 1)).tolist() == [0, 0]
+    assert tensor.tolist() == [1, 1]
+
+
 def test_another_shape_or_type_differs() -> None:
     one = torch.ones(4)
     assert differing([one, one, one], [torch.ones(2, 2), one.double(), one]) == [0, 1]

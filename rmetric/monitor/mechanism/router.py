@@ -112,7 +112,7 @@ class _Choices:
     """Choices of one router in a step, counted on the device."""
 
     def __init__(self, block: ExpertBlock) -> None:
-        self._count = block.count
+        self._count, self._top_k = block.count, block.top_k
         self.forget()
 
     def forget(self) -> None:
@@ -125,7 +125,7 @@ class _Choices:
         """A forward hook of the router: its logits, and the experts it chose."""
         if not router.training:
             return
-        logits, load = routing_of(output, self._count)
+        logits, load = routing_of(output, self._count, self._top_k)
         if logits is not None:
             entropy = torch.special.entr(_probabilities(logits)).sum() / np.log(self._count)
             self._entropy = entropy if self._entropy is None else self._entropy + entropy
@@ -148,22 +148,49 @@ def _probabilities(logits: Tensor) -> Tensor:
     return rows.where(already, rows.softmax(dim=-1))
 
 
-def routing_of(output: Any, experts: int) -> tuple[Tensor | None, Tensor | None]:
+def routing_of(output: Any, experts: int, top_k: int) -> tuple[Tensor | None, Tensor | None]:
     """Logits or probabilities of a router's output, (…, E), and how often it chose each expert, (E,).
 
     ``None`` instead of the first if it hands out only the weights of the chosen experts; instead of the second if it
-    does not say: neither by the numbers of the chosen experts, nor by scores in
-    front of the logits that are 0 for all the others (Llama 4).
+    does not say: neither by integers (:func:`_load`), nor by scores in front of the logits that are 0 for all but
+    ``top_k`` (Llama 4). NaN for numbers that turn out to say something else, of which the host learns later.
     """
-    parts = output if isinstance(output, tuple) else (output,)
+    parts = [part for part in (output if isinstance(output, tuple) else (output,)) if _has_rows(part)]
     logits = [part for part in parts if part.is_floating_point() and part.shape[-1] == experts]
-    chosen = next((part.reshape(-1) for part in parts if not part.is_floating_point()), None)
-    if chosen is not None:
-        ones = torch.ones_like(chosen).float()
-        return next(iter(logits), None), torch.zeros(experts, device=chosen.device).scatter_add_(0, chosen, ones)
-    if len(logits) == 2:
-        return logits[1], (logits[0] != 0).reshape(-1, experts).sum(dim=0).float()
-    return next(iter(logits), None), None
+    integers = [part for part in parts if not part.is_floating_point()]
+    if not integers and len(logits) == 2:
+        chosen = (logits[0] != 0).reshape(-1, experts)
+        return logits[1], _where(chosen.sum(dim=0), (chosen.sum(dim=1) <= top_k).all())
+    loads = (_load(part, experts, top_k) for part in integers)
+    return next(iter(logits), None), next((load for load in loads if load is not None), None)
+
+
+def _has_rows(part: Any) -> bool:
+    """Whether a part of an output has a row a token: an auxiliary loss has none."""
+    return isinstance(part, Tensor) and part.ndim > 0
+
+
+def _load(chosen: Tensor, experts: int, top_k: int) -> Tensor | None:
+    """How often each expert was chosen, (E,).
+
+    Integers are a map of zeros and ones, (…, E), or numbers of experts, (…, top_k), of which those out of range mark
+    tokens that were dropped. ``None`` for anything else, as the tokens that experts choose, and where both are as wide.
+    """
+    columns, is_bool = chosen.shape[-1], chosen.dtype is torch.bool
+    if columns == experts and (is_bool or top_k < experts):
+        rows = chosen.reshape(-1, experts)
+        return _where(rows.float().sum(dim=0), ((rows == 0) | (rows == 1)).all())
+    if columns == top_k < experts and not is_bool:
+        numbers = chosen.reshape(-1).long()
+        counted = ((numbers >= 0) & (numbers < experts)).float()
+        load = torch.zeros(experts, device=chosen.device)
+        return load.scatter_add_(0, numbers.clamp(0, experts - 1), counted)
+    return None
+
+
+def _where(load: Tensor, known: Tensor) -> Tensor:
+    """A load, or NaN: without waiting for the device."""
+    return load.float().where(known, torch.nan)
 
 
 @torch.no_grad()
@@ -171,7 +198,8 @@ def _measure(weights: list[Tensor], counts: list[dict[str, Tensor]]) -> DeviceAr
     """Every measurement of every layer; first dimension: layers."""
     rows = [{**router_geometry(weight), **count} for weight, count in zip(weights, counts, strict=True)]
     names = [name for name in rows[0] if all(name in row for row in rows)]
-    return {name: torch.stack([row[name].cpu() for row in rows]) for name in names}
+    found = {name: torch.stack([row[name].cpu() for row in rows]) for name in names}
+    return {name: values for name, values in found.items() if name != "load" or bool(values.isfinite().all())}
 
 
 def router_geometry(weight: Tensor) -> dict[str, Tensor]:

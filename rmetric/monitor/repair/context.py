@@ -237,6 +237,11 @@ class StepContext:
         Those of other parameters add up where a training loop zeroes only what its optimizer updates. Bit for bit; with
         a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
         """
+        found = self._run.votes.any(self._differing_here(kept, tolerance))
+        return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
+
+    def _differing_here(self, kept: GradientSnapshot, tolerance: float) -> list[bool]:
+        """For each parameter, whether it is one of them in this process."""
         now = [parameter.grad for parameter in self._run.parameters]
         pairs = list(zip(kept.gradients, now, strict=True))
         both = [index for index, (old, new) in enumerate(pairs) if old is not None and new is not None]
@@ -245,18 +250,32 @@ class StepContext:
         if tolerance > 0.0:
             unequal = {index for index in unequal if relative_difference(*pairs[index]) > tolerance}  # type: ignore[arg-type]
         updated = owned_by(self.optimizer)
-        flags = [
+        return [
             id(parameter) in updated and (index in unequal or (old is None) != (new is None))
             for index, (parameter, (old, new)) in enumerate(zip(self._run.parameters, pairs, strict=True))
         ]
-        found = self._run.votes.any(flags)
-        return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
-    def differing_workers(self, kept: GradientSnapshot) -> tuple[int, ...]:
-        """Workers or micro-batches whose gradient norm differs from a snapshot's; empty where not measured."""
+    def differing_workers(self, kept: GradientSnapshot, tolerance: float = 0.0) -> tuple[int, ...]:
+        """Workers whose own gradient differs from a snapshot's, in a single process micro-batches; empty: not known.
+
+        Told by the norms from before the gradients were averaged, where these were measured. If they are the same, by
+        the gradients themselves, as in :meth:`differing`: those of a worker whose memory they were corrupted in. Every
+        process must call it.
+        """
+        votes = self._run.votes
+        if not votes.several:
+            return self._differing_parts(kept) or ()
+        holders = votes.who(any(self._differing_here(kept, tolerance)))
+        parts = self._differing_parts(kept) if self.computation.dispersion_source == "workers" else None
+        if parts is None and any(hasattr(parameter, "to_local") for parameter in self._run.parameters):
+            return ()  # who holds the part of the sum that came out wrong need not have made it
+        return parts or (holders if len(holders) < votes.count else ())
+
+    def _differing_parts(self, kept: GradientSnapshot) -> tuple[int, ...] | None:
+        """Workers or micro-batches whose gradient norm differs from a snapshot's; ``None``: not measured."""
         old, new = kept.computation.parts, self.computation.parts
         if old is None or new is None or len(old) != len(new):
-            return ()
+            return None
         return tuple(torch.nonzero(bits(old) != bits(new)).flatten().tolist())
 
     def mean_over_processes(self, values: Tensor) -> Tensor:
@@ -275,6 +294,10 @@ class StepContext:
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""
         return self._run.votes.any([flag])[0]
+
+    def gather(self, value: Any) -> list[Any]:
+        """Return what each process says, by its rank; every process must call it, in rare steps alone."""
+        return self._run.votes.gather(value)
 
     def minimum(self, step: int | None) -> int | None:
         """Return the earliest step of all processes, ``None`` if none has one; every process must call it."""
@@ -299,6 +322,7 @@ class StepContext:
             loss_after=in_convention(self.loss),
             differing=tuple(differing),
             workers=tuple(workers),
+            processes=self._run.votes.count,
             seconds=time.perf_counter() - self._began_s,
             reasons=self.reasons,
             details=details or {},

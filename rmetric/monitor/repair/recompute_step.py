@@ -169,7 +169,7 @@ class RecomputeStep(Policy):
 
     def _report(self, context: StepContext, first: GradientSnapshot, verdict: str) -> None:
         differing = context.differing(first, self.tolerance) if verdict != "agrees" else ()
-        workers = context.differing_workers(first) if verdict != "agrees" else ()
+        workers = context.differing_workers(first, self.tolerance) if verdict != "agrees" else ()
         context.report(self, verdict, differing=differing, workers=workers)
 
     def _warn_once(self, context: StepContext) -> None:

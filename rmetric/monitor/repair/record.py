@@ -10,8 +10,8 @@ from rmetric.monitor.alerts import number_in_words
 from rmetric.records import Event
 
 _HARDWARE = (
-    "What does not come twice from the same numbers points at the hardware: look at this device's memory errors (ECC, "
-    "Xid), and replace it if it happens again"
+    "What does not come twice from the same numbers points at the hardware: look at the memory errors (ECC, Xid) of "
+    "{device}, and replace it if it happens again"
 )
 _DONE = {
     "transient": "the step was computed again and came out different{where}; the update is made from the new gradients",
@@ -53,7 +53,10 @@ class RepairRecord:
     differing: tuple[str, ...] = ()
     """Tensors that were not the same, bit for bit."""
     workers: tuple[int, ...] = ()
-    """Workers (or micro-batches) whose gradient norms were not the same; empty: none, or not measured."""
+    """Workers in which something was not the same; in a single process micro-batches whose gradient norms were not.
+    Empty: none, or not known."""
+    processes: int = 1
+    """Number of processes that train together; not in the log."""
     seconds: float = 0.0
     """Duration of the repair."""
     reasons: tuple[str, ...] = ()
@@ -68,8 +71,15 @@ class RepairRecord:
             return ""
         losses = f" (loss {number_in_words(self.loss_before)} before, {number_in_words(self.loss_after)} after)"
         changed = losses if self.loss_before != self.loss_after else ""
-        hint = f" {_HARDWARE}." if self.verdict in _POINTS_AT_HARDWARE else ""
+        hint = f" {_HARDWARE.format(device=self._device)}." if self.verdict in _POINTS_AT_HARDWARE else ""
         return f"Step {self.step}: {self.policy}: {self._done}{changed}.{hint}"
+
+    @property
+    def _device(self) -> str:
+        """The device that it points at, in words."""
+        if self.processes == 1:
+            return "this device"
+        return " and ".join(f"worker {worker}'s device" for worker in self.workers) or "some worker's device"
 
     @property
     def _done(self) -> str:
@@ -82,7 +92,7 @@ class RepairRecord:
 
     def event(self) -> Event:
         """The line of the log."""
-        fields = {name: value for name, value in vars(self).items() if name not in ("step", "details")}
+        fields = {name: value for name, value in vars(self).items() if name not in ("step", "details", "processes")}
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         told = {"message": self.message} if self.message else {}
         own = {"event": "REPAIR", "step": self.step, **lists}

@@ -97,8 +97,10 @@ def reset_(router: nn.Module, mean: Tensor) -> float:
     bias = weight.float() @ mean
     step = torch.outer(bias - bias.mean(), mean) / mean.square().sum().clamp_min(1e-12)
     weight.sub_(step.to(weight.dtype))
+    own = getattr(router, "bias", None)
+    logits = bias + own.float() if isinstance(own, Tensor) else bias
     for name in BIASES:
         own = getattr(router, name, None)
         if isinstance(own, Tensor):
             own.zero_()
-    return float(bias.max() - bias.min())
+    return float(logits.max() - logits.min())

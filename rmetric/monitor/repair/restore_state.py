@@ -35,6 +35,18 @@ class _Change:
     sound: Tensor
     """As integers."""
     corrupted: Tensor
+    is_frozen: bool
+    """Whether the tensor is a parameter that no optimizer moves."""
+
+    @property
+    def flips_one_bit(self) -> bool:
+        """Whether each number differs in one bit."""
+        flipped = self.sound ^ self.corrupted
+        return not bool((flipped & (flipped - 1)).any())
+
+    def places_in_words(self) -> list[str]:
+        """Each number by its tensor's name and its place."""
+        return [f"{self.name}[{place}]" for place in self.places.tolist()]
 
     def elements(self) -> list[dict[str, Any]]:
         """Old and new values of these numbers."""
@@ -45,12 +57,23 @@ class _Change:
         ]
 
 
+@dataclass(frozen=True)
+class _Finding:
+    """What one process has put back in a step."""
+
+    names: list[str]
+    has_weights: bool
+    """Whether the gradients were made with some of it."""
+    elements: list[dict[str, Any]]
+    """See :meth:`_Change.elements`."""
+
+
 @dataclass(kw_only=True)
 class RestoreState(Policy):
     """Keeps a copy of weights and of the optimizer's state, and compares bit for bit before each update.
 
     Weights are those that the optimizer updates, and frozen ones; another optimizer's are not watched, nor are buffers,
-    which a forward pass may change.
+    which a forward pass may change, nor tensors that are quantized, or sparse and not coalesced COO.
 
     Between an update and the next nobody may change them, so a number that is another one was corrupted in memory. It
     is put back, and the gradients, which were made with it, are computed again (if the training loop says how; else the
@@ -58,9 +81,11 @@ class RestoreState(Policy):
 
     More than ``most_elements`` changed numbers are not taken for corruption: somebody has loaded a checkpoint, averaged
     or pruned the weights. Nor is what changes in a tensor that has been put back twice: a loop that clamps its weights
-    does that. Then it is the new state; but for single bits, which no line of a program flips and memory that is stuck
-    does, those are put back every time. A tensor that is changed on purpose in two comparisons in a row, as the
-    exponential average of a teacher is, is no longer watched.
+    does that. Then it is the new state; but for single bits, which memory flips here and there, or where it is stuck:
+    those are put back every time. In a frozen tensor a single bit counts as well where the same number was put back
+    twice: a counter that is raised and a temperature that is halved change one bit, too. A tensor that is changed on
+    purpose in two comparisons in a row, as the exponential average of a teacher is, is no longer watched. What a
+    program changes between updates is best a buffer.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
     devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic
@@ -83,7 +108,7 @@ class RestoreState(Policy):
     _copies: list[Tensor] = field(init=False, repr=False, default_factory=list)
     _found: list[int] = field(init=False, repr=False, default_factory=list)
     _put_back: Counter[str] = field(init=False, repr=False, default_factory=Counter)
-    """Times that each tensor was, for more than a bit of its elements."""
+    """Times that each tensor was, for more than a bit of its elements, and each number of a frozen one."""
     _meant: Counter[str] = field(init=False, repr=False, default_factory=Counter)
     """Comparisons in a row, up to the last one, in which each tensor was changed on purpose."""
     _left_alone: set[str] = field(init=False, repr=False, default_factory=set)
@@ -108,7 +133,7 @@ class RestoreState(Policy):
             for key, value in state[parameter].items() if parameter in state else ():
                 if isinstance(value, Tensor):
                     found[f"{name}.{key}"] = value
-        return {name: tensor for name, tensor in found.items() if name not in self._left_alone}
+        return {name: it for name, it in found.items() if name not in self._left_alone and _has_memory_to_compare(it)}
 
     @torch.no_grad()
     def _remember(self) -> None:
@@ -137,12 +162,13 @@ class RestoreState(Policy):
     @torch.no_grad()
     def before_update(self, context: StepContext) -> Decision:
         live = self._live() if self._found else {}
-        changes = {index: self._change(index, live[self._names[index]].dtype) for index in self._found}
+        changes = {index: self._change(index, live[self._names[index]]) for index in self._found}
         many = context.any(sum(len(change.places) for change in changes.values()) > self.most_elements)
-        meant = [index for index in changes if many or self._is_projected(index)]
+        meant = [index for index in changes if many or self._is_meant(changes[index])]
         corrupted = {index: change for index, change in changes.items() if index not in meant}
-        for index in corrupted:
-            self._put_back[self._names[index]] += not self._flips_one_bit(index)
+        for index, change in corrupted.items():
+            self._put_back[change.name] += not change.flips_one_bit
+            self._put_back.update(change.places_in_words() if change.is_frozen else ())
             self._watched[index].copy_(self._copies[index])
         self._take_over([self._names[index] for index in meant], context.step)
         if not context.any(bool(corrupted)):
@@ -152,18 +178,29 @@ class RestoreState(Policy):
     def _compute_without(self, corrupted: Mapping[int, _Change], context: StepContext) -> Decision:
         """Compute the step again with what was restored."""
         self._done += 1
-        found = tuple(change.name for change in corrupted.values())
-        reached = context.any(not {*found}.isdisjoint(name for name, _ in self._parameters))
+        said = context.gather(self._finding([*corrupted.values()]))
+        workers = [worker for worker, finding in enumerate(said) if finding.names] if len(said) > 1 else []
+        reached = any(finding.has_weights for finding in said)
         lost = reached and not (context.can_recompute and context.replace())
-        elements = [element for change in corrupted.values() for element in change.elements()]
-        context.report(self, "restored", differing=found, details={"elements": elements[:MAX_NAMED]})
+        names = dict.fromkeys(name for finding in said for name in finding.names)
+        whose = [{"worker": worker} if workers else {} for worker in range(len(said))]
+        elements = [own | element for own, finding in zip(whose, said, strict=True) for element in finding.elements]
+        details = {"elements": elements[:MAX_NAMED]}
+        context.report(self, "restored", differing=[*names], workers=workers, details=details)
         if lost:
             return Decision.SKIP
         return Decision.PASS if context.suspicious else Decision.ACCEPT
 
-    def _is_projected(self, index: int) -> bool:
-        """Whether a loop changes this tensor now and then, and has done so again."""
-        return self._put_back[self._names[index]] >= REPEATED and not self._flips_one_bit(index)
+    def _finding(self, corrupted: list[_Change]) -> _Finding:
+        names = [change.name for change in corrupted]
+        elements = [element for change in corrupted for element in change.elements()][:MAX_NAMED]
+        return _Finding(names, not {*names}.isdisjoint(name for name, _ in self._parameters), elements)
+
+    def _is_meant(self, change: _Change) -> bool:
+        """Whether a loop changes this tensor, or these numbers of it, now and then, and has done so again."""
+        if not change.flips_one_bit and self._put_back[change.name] >= REPEATED:
+            return True
+        return change.is_frozen and all(self._put_back[place] >= REPEATED for place in change.places_in_words())
 
     def _take_over(self, meant: list[str], step: int) -> None:
         """Take what is in memory for sound; leave alone from now on what is changed on purpose every time."""
@@ -183,15 +220,11 @@ class RestoreState(Policy):
             LOGGER.info("step %d: weights were changed from outside; that is their new state", step)
         self._remember()
 
-    def _change(self, index: int, dtype: torch.dtype) -> _Change:
+    def _change(self, index: int, tensor: Tensor) -> _Change:
         now, before = self._watched[index].reshape(-1), self._copies[index].reshape(-1)
         where = torch.nonzero(now != before).flatten()[: self.most_elements + 1]
-        return _Change(self._names[index], dtype.to_real(), where, before[where], now[where])
-
-    def _flips_one_bit(self, index: int) -> bool:
-        """Whether each element of a tensor that changed differs in one bit."""
-        bits_flipped = self._watched[index] ^ self._copies[index]
-        return not bool((bits_flipped & (bits_flipped - 1)).any())
+        is_frozen = isinstance(tensor, nn.Parameter) and not tensor.requires_grad
+        return _Change(self._names[index], tensor.dtype.to_real(), where, before[where], now[where], is_frozen)
 
     def end_update(self) -> None:
         self._updates += 1
@@ -215,6 +248,12 @@ class RestoreState(Policy):
     def close(self) -> None:
         self._parameters, self._optimizer = [], None
         self._places, self._names, self._watched, self._copies, self._found = [], [], [], [], []
+
+
+def _has_memory_to_compare(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers lie in memory in the order in which they are read: not of every layout of torch."""
+    dense = tensor.layout is torch.strided and not tensor.is_quantized
+    return dense or (tensor.is_sparse and tensor.is_coalesced())
 
 
 def _plain(number: float) -> float | str:

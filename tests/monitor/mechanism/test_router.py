@@ -84,9 +84,41 @@ def test_choices_against_what_goes_into_router_and_experts(name: str) -> None:
 
 
 def test_a_router_that_hands_out_logits_alone_has_an_entropy_and_no_load() -> None:
-    logits, load = routing_of(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2)
+    logits, load = routing_of(torch.tensor([[0.0, 1.0], [2.0, 3.0]]), 2, 1)
     assert load is None and logits is not None
     assert logits.tolist() == [[0.0, 1.0], [2.0, 3.0]]
+
+
+LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(3))
+CHOSEN = LOGITS.topk(2).indices
+MAP = torch.zeros(6, 4, dtype=torch.bool).scatter(1, CHOSEN, True)
+LOAD = torch.bincount(CHOSEN.flatten(), minlength=4).tolist()
+DROPPED = CHOSEN.where(CHOSEN != 3, -1)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "load"),
+    [
+        (CHOSEN, LOAD),
+        (CHOSEN.to(torch.uint8), LOAD),
+        (DROPPED, [*LOAD[:3], 0]),
+        (CHOSEN.where(CHOSEN != 3, 4), [*LOAD[:3], 0]),  # dropped, too
+        (MAP, LOAD),
+        (MAP.long(), LOAD),
+        (LOGITS.T.topk(3).indices, None),  # an expert chooses its tokens
+        (LOGITS.T.topk(4).indices, [math.nan] * 4),
+    ],
+)
+def test_what_a_router_says_of_its_choices(chosen: Tensor, load: list[float] | None) -> None:
+    logits, found = routing_of((LOGITS, chosen, torch.tensor(0.1)), 4, 2)
+    assert logits is LOGITS
+    assert (None if found is None else found.tolist()) == (load if load is None else pytest.approx(load, nan_ok=True))
+
+
+def test_probabilities_in_front_of_the_logits_are_no_choice() -> None:
+    logits, load = routing_of((LOGITS.softmax(dim=-1), LOGITS), 4, 2)
+    assert logits is LOGITS
+    assert load is not None and load.isnan().all()
 
 
 class HandWritten(nn.Module):
@@ -125,6 +157,16 @@ def test_a_router_may_hand_out_probabilities_or_weights_alone(whole: bool) -> No
     entropy = float(torch.special.entr(probabilities).sum(dim=-1).mean() / math.log(4))
     assert seen.details["load"][0].tolist() == pytest.approx((np.bincount(chosen, minlength=4) / 100).tolist())
     assert seen.values.get("routing_entropy") == (pytest.approx(entropy, rel=1e-5) if whole else None)
+
+
+def test_choices_of_no_known_form_leave_the_entropy_and_the_geometry() -> None:
+    model = nn.Sequential(nn.ModuleList([HandWritten(True)]))
+    gate = model[0][0].gate
+    gate.register_forward_hook(lambda _, args, output: (output[0], output[0].T.topk(4).indices))  # tokens of an expert
+    monitor = Router(model)
+    monitor.arm()
+    model[0][0](torch.randn(50, 8, generator=torch.Generator().manual_seed(1)))
+    assert {*measured(monitor).values} == {"router_similarity", "router_conditioning", "routing_entropy"}
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (8, 3), (2, 5)])

@@ -79,11 +79,12 @@ def outcome(rank: int, wrap: Any, flips: int, kind: str, policies: list[Any]) ->
             [repair.step, repair.policy, repair.verdict, list(repair.workers), len(repair.differing)]
             for repair in monitor.repairs
         ]
+        told = [[repair.message, repair.details.get("elements")] for repair in monitor.repairs]
         enabled = monitor.enabled
     pairs = zip(training.model.parameters(), twin.model.parameters(), strict=True)
     same = all(torch.equal(local(one), local(other)) for one, other in pairs)
     skipped = [step for step, made in enumerate(proceeded, 1) if not made]
-    return {"repairs": repairs, "same": same, "skipped": skipped, "enabled": enabled}
+    return {"repairs": repairs, "told": told, "same": same, "skipped": skipped, "enabled": enabled}
 
 
 def sharded(model: Any) -> nn.Module:

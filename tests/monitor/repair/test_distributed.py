@@ -44,14 +44,24 @@ def test_a_wrong_gradient_of_one_worker_is_repaired_in_all_and_the_worker_is_nam
 def test_a_gradient_that_is_wrong_in_one_process_only_is_computed_again_by_all(found: list[dict[str, Any]]) -> None:
     for process in found:
         [repair] = [item for item in process["after"]["repairs"] if item[2] != "agrees"]
-        assert repair == [20, "RecomputeStep", "transient", [], 1]
+        assert repair == [20, "RecomputeStep", "transient", [1], 1]
         assert process["after"]["same"]
 
 
 def test_a_weight_that_changed_in_one_process_is_restored(found: list[dict[str, Any]]) -> None:
     restored = [[item for item in process["memory"]["repairs"] if item[2] == "restored"] for process in found]
     assert [len(items) for items in restored] == [1, 1, 1]
-    assert [items[0][4] for items in restored] == [0, 1, 0]  # only one process had something to restore
+    assert [items[0][3:] for items in restored] == [[[1], 1]] * 3  # only one process had something to restore
+
+
+def test_every_process_tells_where_a_weight_changed_and_whose_device_to_look_at(found: list[dict[str, Any]]) -> None:
+    told = [process["memory"]["told"] for process in found]
+    for [[message, elements]] in told:
+        assert "had changed between two updates in module.0.weight" in message
+        assert "look at the memory errors (ECC, Xid) of worker 1's device" in message
+        [element] = elements
+        assert (element["worker"], element["tensor"], element["index"]) == (1, "module.0.weight", 0)
+        assert element["corrupted"] == pytest.approx(element["sound"] + 1.0)
 
 
 def test_a_fault_that_stays_is_skipped_by_all(found: list[dict[str, Any]]) -> None:

@@ -6,10 +6,27 @@ from typing import Any
 
 import pytest
 
-from rmetric.monitor.repair import Policy
+from rmetric.monitor.repair import Policy, RepairRecord
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision
 from tests.monitor.repair.common import Toy
+
+
+@pytest.mark.parametrize(
+    ("processes", "workers", "device"),
+    [
+        (1, (1,), "this device"),  # micro-batch 1
+        (3, (1,), "worker 1's device"),
+        (3, (0, 2), "worker 0's device and worker 2's device"),
+        (3, (), "some worker's device"),
+    ],
+)
+def test_the_advice_is_about_the_device_that_was_wrong(processes: int, workers: tuple[int, ...], device: str) -> None:
+    repair = RepairRecord(
+        step=5, policy="P", verdict="transient", loss_before=1.0, loss_after=1.0, workers=workers, processes=processes
+    )
+    assert f"look at the memory errors (ECC, Xid) of {device}, and" in repair.message
+    assert "processes" not in repair.event()
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,14 @@ def test_a_reset_router_prefers_no_expert_but_tells_tokens_apart() -> None:
     assert torch.allclose(across @ router.weight.detach().T, across @ weight.T, atol=1e-3)
 
 
+def test_the_spread_that_is_told_has_the_routers_own_bias_in_it() -> None:
+    router = nn.Linear(4, 3)
+    nn.init.zeros_(router.weight)
+    router.bias.data.copy_(torch.tensor([10.0, 0.0, 2.0]))
+    assert reset_(router, torch.ones(4)) == 10.0
+    assert router.bias.tolist() == [0.0, 0.0, 0.0]
+
+
 def test_routers_are_reset_after_the_step_that_follows_the_intervention() -> None:
     run = make_live_run("tiny-moe")
     with watched(run, detectors=(Scheduled({1}),), policy=ResetRouterBias(when=at_once())) as monitor:

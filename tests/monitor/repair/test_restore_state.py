@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.faults import make_fault
 from rmetric.log_reader import read_log
@@ -154,6 +155,41 @@ def test_weights_that_a_loop_clamps_here_and_there_are_meant_and_a_stuck_bit_is_
     assert weight.view(-1)[15].item() == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(
+    ("start", "change", "put_back", "end"),
+    [
+        (torch.tensor(4.0), lambda number: number.mul_(0.5), [3, 5], 0.5),  # 4 to 2 is one bit
+        (torch.tensor(0), lambda number: number.add_(1), [3, 5], 3),
+    ],
+)
+def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
+    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float
+) -> None:
+    toy = Toy()
+    number = nn.Parameter(start, requires_grad=False)
+    toy.model.register_parameter("number", number)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for step in range(1, 12):
+            toy.train(1, monitor)
+            if step % 2 == 0:
+                change(number)
+        assert [repair.step for repair in monitor.repairs] == put_back
+    assert number.item() == end
+
+
+def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
+    toy = Toy()
+    frozen = nn.Parameter(torch.ones(8), requires_grad=False)
+    toy.model.register_parameter("frozen", frozen)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for place in range(5):
+            toy.train(1, monitor)
+            frozen.view(torch.int32)[place] ^= 1 << 30
+        toy.train(1, monitor)
+        assert len(monitor.repairs) == 5
+    assert frozen.tolist() == [1.0] * 8
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 def test_what_changes_on_purpose_every_time_leaves_the_others_guarded(
     resumed: bool, caplog: pytest.LogCaptureFixture
@@ -195,6 +231,33 @@ def test_a_complex_number_is_put_back() -> None:
         [repair] = monitor.repairs
     assert weight[1].item() == 3.0 + 4.0j
     assert repair.details["elements"] == [{"tensor": "complex", "index": 3, "sound": 4.0, "corrupted": 5.0}]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16])
+def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
+    toy = Toy()
+    number = nn.Parameter(torch.tensor([0, 1], dtype=dtype), requires_grad=False)
+    toy.model.register_parameter("number", number)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        number[0] = 1
+        toy.train(1, monitor)
+        [repair] = monitor.repairs
+    assert number.tolist() == [0, 1]
+    assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
+def test_a_tensor_of_a_layout_that_cannot_be_compared_leaves_the_others_guarded() -> None:
+    toy = Toy()
+    mask = nn.Parameter(torch.eye(3).to_sparse_csr(), requires_grad=False)
+    toy.model.register_parameter("mask", mask)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        with torch.no_grad():
+            toy.model[0].weight[0, 0] += 1.0
+        toy.train(1, monitor)
+        assert [repair.differing for repair in monitor.repairs] == [("0.weight",)]
 
 
 def test_what_another_optimizer_updates_is_not_watched() -> None:

@@ -6,7 +6,9 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import (
     SmoothSingularValues,
 )
@@ -42,6 +44,23 @@ def test_experts_are_smoothed_one_by_one() -> None:
     smooth_(experts, times=1.0)
     assert float(experts[0, 0, 0]) < 9.0
     assert torch.allclose(experts[1], torch.eye(4), atol=1e-6)
+
+
+def test_kernels_of_convolutions_are_no_matrices() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Flatten(), nn.Linear(6, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    policy = SmoothSingularValues(times=0.1, when=at_once())
+    monitor = TrainingMonitor(model, optimizer, detectors=(Scheduled({1}),), policy=policy, announce=False)
+    with monitor:
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 1, 3)).square().mean()
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+        [repair] = monitor.repairs
+    assert [*repair.details["spectral_norms"]] == ["2.weight"]
 
 
 def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
