@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rmetric.detectors import DETECTORS, Detector
+from rmetric.detectors import Detector, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.files import written_aside
@@ -151,7 +151,8 @@ def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]
     shown = _read_only(observations)
     with plugin_errors(run):
         scores = {
-            name: DETECTORS[registered](**settings).score_run(shown) for name, (registered, settings) in recipes.items()
+            name: make_detector(registered, **settings).score_run(shown)
+            for name, (registered, settings) in recipes.items()
         }
     return {name: _numbers(name, found, run, len(observations)) for name, found in scores.items()}
 
