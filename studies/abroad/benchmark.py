@@ -21,6 +21,7 @@ import pandas as pd
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.engines.local import LocalEngine
 from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
@@ -96,15 +97,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
-    for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
-        judged = judged_by(detectors, source, out, args)
-        for untold in sources.untold(source):
-            rows += rows_of(untold, judged_by(detectors, untold, out, args))
-        for name, theirs in alerts.items():
-            judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
-        rows += rows_of(source, judged)
-        known += rows_of(source, bounds(source))
-        scored.add(source.name)
+    with hindsight.another_process() as beside:
+        for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
+            judged = judged_by(detectors, source, out, args, beside)
+            for untold in sources.untold(source):
+                rows += rows_of(untold, judged_by(detectors, untold, out, args, beside))
+            for name, theirs in alerts.items():
+                judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
+            rows += rows_of(source, judged)
+            known += rows_of(source, bounds(source))
+            scored.add(source.name)
     for name, theirs in alerts.items():
         for other in sorted({*theirs["set"].dropna()} - scored):
             print(f"left out: alerts of {name} in {other!r}; scored were {', '.join(sorted(scored))}", file=sys.stderr)
@@ -118,10 +120,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def judged_by(
-    detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace
+    detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace, beside: LocalEngine
 ) -> dict[str, Judged]:
     """Detector → how it does on a source; scores are kept."""
-    hindsight.refuse_found(source, detectors)
+    hindsight.refuse_found(source, detectors, args.plugin, beside)
     cache = out / "cache" / source.name
     scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
     return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}

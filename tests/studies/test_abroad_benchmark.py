@@ -168,15 +168,20 @@ def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -
     [
         ("loss - loss.mean()", "peek scores a record with later ones in view: in run "),
         ("np.append(loss[1:], np.nan)", "peek scores a record with later ones in view: in run "),
+        ("loss + np.random.default_rng().random()", "peek gives other scores for the same records: in run "),
+        (
+            "loss - vars(sys.modules[__name__]).setdefault('of_first', loss.mean())",
+            "peek gives other scores for the same records: in run ",
+        ),
         ("np.where(np.arange(len(loss)) < 5, np.nan, np.cumsum(loss))", ""),
     ],
 )
-def test_a_detector_whose_scores_change_with_later_records_is_refused(
+def test_a_detector_whose_scores_depend_on_later_records_or_other_runs_is_refused(
     scores: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
     (plugin := tmp_path / "peek.py").write_text(
-        "from dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
+        "import sys\nfrom dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
         "from rmetric.detectors import Detector\n@register_detector('peek')\n@dataclass(kw_only=True)\n"
         "class Peek(Detector):\n    threshold: float = 0.5\n    def score_run(self, observations):\n"
         f"        loss = observations['training_loss']\n        return {scores}\n"
