@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +33,7 @@ from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
 ZOO = ("zoo.parquet", "zoo_2.parquet", "zoo_3.parquet", "bugs.parquet")
+OWN = ("real_runs*.parquet",)
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""
@@ -62,14 +63,8 @@ def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
     p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
-    p.add_argument(
-        "--zoo",
-        type=Path,
-        nargs="*",
-        default=[DATA / name for name in ZOO if (DATA / name).exists()],
-        help="data sets, folders",
-    )
-    p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
+    p.add_argument("--zoo", type=Path, nargs="*", help=f"data sets, folders (default: in data/: {' '.join(ZOO)})")
+    p.add_argument("--own", type=Path, nargs="*", help=f"data sets (default: in data/: {' '.join(OWN)})")
     p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="detectors by name")
     p.add_argument(
         "--alerts", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
@@ -84,21 +79,23 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
+    zoos = [*published(ZOO)] if args.zoo is None else args.zoo
+    own = [*published(OWN)] if args.own is None else args.own
     detectors = {name: make_detector(name) for name in args.detectors}
     hindsight.refuse_declared(detectors)
-    sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
+    sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*zoos, *own])])
     out = output_folder(args.out)
     files = files_by_name("--alerts", args.alerts, dict.fromkeys(DETECTORS, "a detector"))
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
-        refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
+        refuse_unknown_sets(files[name], theirs, [*zoos, *own])
         if without := int(theirs["step"].isna().sum()):
             print(f"left out: {without} of {len(theirs)} rows of {files[name]}, which have no step", file=sys.stderr)
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
     with hindsight.another_process() as beside:
-        for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
+        for source in all_sources(strangers_folder(args.strangers), zoos, own):
             judged = judged_by(detectors, source, out, args, beside)
             for untold in sources.untold(source):
                 rows += rows_of(untold, judged_by(detectors, untold, out, args, beside))
@@ -117,6 +114,15 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(table, out)
     print(to_screen(tables[1]))
     print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
+
+
+def published(patterns: Iterable[str]) -> Iterator[Path]:
+    """Data sets in ``data/``; of a pattern that none has, it is said on standard error that it is left out."""
+    for pattern in patterns:
+        found = sorted(DATA.glob(pattern))
+        if not found:
+            print(f"left out: {pattern}: not in {DATA}", file=sys.stderr)
+        yield from found
 
 
 def judged_by(

@@ -14,7 +14,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
-from studies.abroad.benchmark import main, wide_table
+from studies.abroad.benchmark import ZOO, main, published, wide_table
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import PER, alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
 from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold, zoo
@@ -130,6 +130,16 @@ def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, cap
     assert main(["--alerts", f"mine={file}", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "'algoperff', which nobody knows (known: algoperf, " in error and error.count("\n") == 1
+
+
+def test_the_published_sets_are_found_from_any_folder_and_a_missing_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [file.name for file in published(ZOO)] == [*ZOO]
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    assert not [*published(["zoo.parquet"])]
+    assert "left out: zoo.parquet: not in" in capsys.readouterr().err
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
