@@ -6,6 +6,7 @@ import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from inspect import get_annotations
@@ -124,7 +125,7 @@ class StreamingDetector(Detector):
         Override where whole arrays are faster.
         """
         scores = [self.update(observation) for observation in observations]
-        if not all(issubclass(kind, NUMBERS) for kind in {*map(type, scores)}):
+        if not all(issubclass(kind, (float, np.floating)) for kind in {*map(type, scores)}):
             scores = [checked_score(self, *pair) for pair in zip(observations, scores, strict=True)]
         return np.array(scores, dtype=np.float64)
 
@@ -238,14 +239,15 @@ def online_detectors() -> dict[str, StreamingDetector]:
 
 
 def checked_score(detector: Detector, observation: Observation, score: Any) -> float:
-    """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number."""
-    if not isinstance(score, NUMBERS) and not (hasattr(score, "__float__") and getattr(score, "ndim", 1) == 0):
-        raise PluginError.of(
-            type(detector),
-            f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "
-            "number is due (NaN where it cannot judge)",
-        )
-    return float(score)
+    """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number that a float can be."""
+    if isinstance(score, NUMBERS) or (hasattr(score, "__float__") and getattr(score, "ndim", 1) == 0):
+        with suppress(OverflowError):  # of a whole number or a fraction
+            return float(score)
+    raise PluginError.of(
+        type(detector),
+        f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "
+        "number is due (NaN where it cannot judge)",
+    )
 
 
 def clipped(value: float, limit: float = LARGEST) -> float:

@@ -44,6 +44,8 @@ COLUMNS = (
     Column("failures", "Failures"), Column("recall", "Recall"), Column("f1", "F1"), Column("lead", "Mean lead", 1),
     Column("instabilities", "Instabilities"), Column("seen", "Seen within 3 records"),
 )  # fmt: skip
+SHARED = (COLUMNS[0], COLUMNS[1], COLUMNS[5])
+"""Columns of the table of false alarms beside those of the detectors, which none of these may be called like."""
 FITTED = (
     "r_metric_robust is fitted to healthy records of AlgoPerf, modded-nanoGPT, one half of the real runs and, of "
     "updates and agreement, half of the zoo's kinds."
@@ -82,10 +84,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     zoos = [*published(ZOO)] if args.zoo is None else args.zoo
     own = [*published(OWN)] if args.own is None else args.own
     detectors = {name: make_detector(name) for name in args.detectors}
+    taken = {column.key: "a column of the tables" for column in SHARED}
+    for name in taken.keys() & detectors.keys():
+        raise UserError(f"detector {name}: {name} is the name of {taken[name]}; choose another")
     hindsight.refuse_declared(detectors)
     sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*zoos, *own])])
     out = output_folder(args.out)
-    files = files_by_name("--alerts", args.alerts, dict.fromkeys(DETECTORS, "a detector"))
+    files = files_by_name("--alerts", args.alerts, taken | dict.fromkeys(DETECTORS, "a detector"))
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
         refuse_unknown_sets(files[name], theirs, [*zoos, *own])
@@ -183,8 +188,9 @@ def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -
 
 
 def rows_of(source: RunSet, judged: Mapping[str, Judged]) -> list[Row]:
-    """Lines of all groups of a source and all detectors."""
-    return [row(source, group, name, found) for group in source.groups for name, found in judged.items()]
+    """Lines of all groups of a source that have runs, and all detectors."""
+    groups = [group for group in source.groups if group.runs.any()]
+    return [row(source, group, name, found) for group in groups for name, found in judged.items()]
 
 
 def long_table(rows: Sequence[Row]) -> Table:
@@ -209,7 +215,7 @@ def wide_table(rows: Sequence[Row]) -> Table:
     worst: dict[str, Cell] = {"level": "worst", "name": "source or kind", "healthy": None}
     worst |= {name: _worst(rows, name) for name in names}
     titles = {name: DETECTORS[name].title if name in DETECTORS else name for name in names}
-    columns = [COLUMNS[0], COLUMNS[1], COLUMNS[5], *(Column(name, titles[name], 2) for name in names)]
+    columns = [*SHARED, *(Column(name, titles[name], 2) for name in names)]
     caption = (
         "False alarms per 10,000 healthy steps (of strangers: records), with exact 95 % intervals. Last line: the "
         f"highest of all sources and kinds with at least {ENOUGH_STEPS:,} healthy steps. {FITTED}"
