@@ -211,8 +211,8 @@ def make_detector(name: str, **settings: Any) -> Detector:
     if ignored := _ignored(kind):
         raise PluginError.of(kind, f"detector {name} is made without the {', '.join(ignored)} of its class: {due}")
     if not isinstance(detector.threshold, NUMBERS) or math.isnan(detector.threshold):
-        due = "above which no score is; give it a number"
-        raise PluginError.of(kind, f"detector {name} has a threshold of {detector.threshold!r}, {due}")
+        limit = f"a threshold of {detector.threshold!r}"
+        raise PluginError.of(kind, f"detector {name} has {limit}, above which no score is; give it a number")
     return detector
 
 
