@@ -2,5 +2,5 @@
 
 from pathlib import Path
 
-DATA = Path("data")
-"""Folder of the published data sets, seen from the root of the repository."""
+DATA = Path(__file__).resolve().parent.parent / "data"
+"""Folder of the published data sets, wherever a study is started from."""

@@ -6,8 +6,10 @@ import math
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
+from inspect import get_annotations
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar, Self, TypeVar
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import interruptible, pays
-from rmetric.errors import UserError, did_you_mean
+from rmetric.errors import UserError, did_you_mean, on_one_line
 from rmetric.measurements import LARGEST, OBSERVABLE, Observation
 from rmetric.records import Observations
 from rmetric.registry import PluginError, Registry, load_entry_points
@@ -123,7 +125,7 @@ class StreamingDetector(Detector):
         Override where whole arrays are faster.
         """
         scores = [self.update(observation) for observation in observations]
-        if not all(issubclass(kind, NUMBERS) for kind in {*map(type, scores)}):
+        if not all(issubclass(kind, (float, np.floating)) for kind in {*map(type, scores)}):
             scores = [checked_score(self, *pair) for pair in zip(observations, scores, strict=True)]
         return np.array(scores, dtype=np.float64)
 
@@ -192,20 +194,38 @@ def register_detector(name: str, *, needs: str = "") -> Callable[[D], D]:
     return register
 
 
-def make_detector(name: str) -> Detector:
-    """A registered detector with its published settings; raises :class:`UserError` for an unknown name.
+def make_detector(name: str, **settings: Any) -> Detector:
+    """A registered detector with its published settings, but for those given.
 
-    So does a threshold of NaN, which no score exceeds: it would pass for a detector that never gives a false alarm.
+    Raises :class:`UserError` for an unknown name, and :class:`~rmetric.registry.PluginError` for a class that cannot be
+    made of its fields or would leave out what it sets, and for a threshold that is no number or NaN, which no score
+    exceeds: it would pass for a detector that never gives a false alarm.
     """
-    detector = DETECTORS[name]()  # type: ignore[call-arg]
-    if math.isnan(detector.threshold):
-        raise UserError(f"detector {name} has a threshold of NaN, above which nothing is; give it a number")
+    kind = DETECTORS[name]
+    due = "give every field a type and a default, and write @dataclass(kw_only=True) under @register_detector"
+    try:
+        detector: Detector = replace(kind(**settings))  # each run and process gets one made of the fields
+    except TypeError as error:
+        why = on_one_line(error)
+        raise PluginError.of(kind, f"detector {name} cannot be made of its fields alone ({why}): {due}") from error
+    if ignored := _ignored(kind):
+        raise PluginError.of(kind, f"detector {name} is made without the {', '.join(ignored)} of its class: {due}")
+    if not isinstance(detector.threshold, NUMBERS) or math.isnan(detector.threshold):
+        limit = f"a threshold of {detector.threshold!r}"
+        raise PluginError.of(kind, f"detector {name} has {limit}, above which no score is; give it a number")
     return detector
+
+
+def _ignored(kind: type[Detector]) -> list[str]:
+    """Names in the body of a class that would be fields of it, but that its inherited constructor does not know."""
+    body, annotated = vars(kind), get_annotations(kind)
+    inherited = [item.name for item in fields(kind) if item.name in body and item.name not in annotated]
+    return inherited if "__dataclass_fields__" in body else [*annotated, *inherited]
 
 
 def default_detectors() -> dict[str, StreamingDetector]:
     """Name → fresh detector, for :data:`DEFAULT_DETECTORS`."""
-    return {name: DETECTORS[name]() for name in DEFAULT_DETECTORS}  # type: ignore[call-arg, misc]
+    return {name: make_detector(name) for name in DEFAULT_DETECTORS}  # type: ignore[misc]
 
 
 def detectors_everywhere() -> list[str]:
@@ -215,22 +235,19 @@ def detectors_everywhere() -> list[str]:
 
 def online_detectors() -> dict[str, StreamingDetector]:
     """Name → fresh detector, for those that a run consults at every record and whose alerts stand in the log."""
-    return {
-        name: detector()  # type: ignore[call-arg, misc]
-        for name, detector in DETECTORS.items()
-        if detector.online
-    }
+    return {name: make_detector(name) for name, kind in DETECTORS.items() if kind.online}  # type: ignore[misc]
 
 
 def checked_score(detector: Detector, observation: Observation, score: Any) -> float:
-    """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number."""
-    if not isinstance(score, NUMBERS) and not (hasattr(score, "__float__") and getattr(score, "ndim", 1) == 0):
-        raise PluginError.of(
-            type(detector),
-            f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "
-            "number is due (NaN where it cannot judge)",
-        )
-    return float(score)
+    """The score of a record; raises :class:`~rmetric.registry.PluginError` if it is no number that a float can be."""
+    if isinstance(score, NUMBERS) or (hasattr(score, "__float__") and getattr(score, "ndim", 1) == 0):
+        with suppress(OverflowError):  # of a whole number or a fraction
+            return float(score)
+    raise PluginError.of(
+        type(detector),
+        f"detector {detector.name} gives {reprlib.repr(score)} for the record at step {observation.step} where a "
+        "number is due (NaN where it cannot judge)",
+    )
 
 
 def clipped(value: float, limit: float = LARGEST) -> float:

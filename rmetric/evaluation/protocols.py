@@ -210,8 +210,10 @@ class Timeline:
         """True for the runs that enter the scores, shape (runs,).
 
         The strict protocol also leaves out a run that failed although no fault was injected: without an onset, nobody
-        can say which of its alerts came in time.
+        can say which of its alerts came in time. Raises ``ValueError`` for an unknown protocol.
         """
+        if protocol not in PROTOCOLS:
+            raise ValueError(f"unknown protocol {protocol!r}; known: {', '.join(PROTOCOLS)}")
         counted = np.array([truth.counted for truth in self.truths], dtype=bool)
         return counted & ~(self.failed & np.isnan(self.onset)) if protocol == "strict" else counted
 
@@ -251,9 +253,10 @@ class Timeline:
         return self.step > np.repeat(self.failure_step, np.diff(self.bounds))
 
     def count(self, protocol: Protocol, scores: Column, threshold: float) -> Counts:
-        """Counts of a detector with these scores at a threshold."""
+        """Counts of a detector with these scores at a threshold; raises ``ValueError`` for an unknown protocol."""
         if protocol == "strict":
             return self.count_strict(self.starts(scores), threshold)
+        counted = self.counted(protocol)
         found = []
         for block, first, rows in self.blocks():
             alerts = np.flatnonzero((scores[rows] > threshold) & ~block._after_failure)
@@ -261,7 +264,6 @@ class Timeline:
             at_first = _first_of_each(run)
             found.append((run[at_first] + first, block.step[alerts[at_first]]))
         first_step, alerted = self._first(*map(np.concatenate, zip(*found, strict=True)))
-        counted = self.counted("paper")
         warned = counted & self.failed & alerted
         none = np.zeros(len(self), np.int64)
         return Counts(

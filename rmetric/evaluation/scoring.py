@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from rmetric.detectors import DETECTORS, Detector
+from rmetric.detectors import Detector, make_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.studies import Study, in_parallel
 from rmetric.files import written_aside
@@ -151,7 +151,8 @@ def _score(task: tuple[Mapping[str, Recipe], str, Observations, tuple[str, ...]]
     shown = _read_only(observations)
     with plugin_errors(run):
         scores = {
-            name: DETECTORS[registered](**settings).score_run(shown) for name, (registered, settings) in recipes.items()
+            name: make_detector(registered, **settings).score_run(shown)
+            for name, (registered, settings) in recipes.items()
         }
     return {name: _numbers(name, found, run, len(observations)) for name, found in scores.items()}
 
@@ -166,16 +167,22 @@ def _read_only(observations: Observations) -> Observations:
 
 
 def _numbers(name: str, scores: Any, run: str, records: int) -> NDArray[np.float64]:
-    """Scores of a run by a detector that may be somebody's own; raises :class:`UserError` if they cannot be any."""
-    if np.shape(scores) != (records,):
+    """Scores of a run by a detector that may be somebody's own, NaN where they are masked.
+
+    Raises :class:`UserError` if they cannot be any.
+    """
+    try:
+        found = np.asanyarray(scores)
+    except ValueError as error:
+        raise UserError(f"detector {name} gives scores for run {run} that are no array ({error})") from error
+    if found.shape != (records,):
         raise UserError(
-            f"detector {name} gives scores of shape {np.shape(scores)} for the {records} records of run {run}; one a "
+            f"detector {name} gives scores of shape {found.shape} for the {records} records of run {run}; one a "
             "record is due"
         )
-    kind = np.asarray(scores).dtype
-    if kind.kind not in "fiub":
-        raise UserError(f"detector {name} gives scores of type {kind} for run {run}; numbers are due")
-    return np.asarray(scores, dtype=np.float64)
+    if found.dtype.kind not in "fiub":
+        raise UserError(f"detector {name} gives scores of type {found.dtype} for run {run}; numbers are due")
+    return np.asarray(np.ma.filled(found.astype(np.float64, copy=False), np.nan))
 
 
 def _key(study: Study, detector: Detector) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ import pandas as pd
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS, Detector, make_detector
+from rmetric.engines.local import LocalEngine
 from rmetric.errors import UserError
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
@@ -32,6 +33,7 @@ from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
 
 ZOO = ("zoo.parquet", "zoo_2.parquet", "zoo_3.parquet", "bugs.parquet")
+OWN = ("real_runs*.parquet",)
 COMPARED = ("r_metric_robust", "r_metric", "robust_z", "olmo_spike", "zclip", "lightning_spike", "numerics")
 ENOUGH_STEPS = 5_000
 """Healthy steps without which a line is not called the worst."""
@@ -42,6 +44,8 @@ COLUMNS = (
     Column("failures", "Failures"), Column("recall", "Recall"), Column("f1", "F1"), Column("lead", "Mean lead", 1),
     Column("instabilities", "Instabilities"), Column("seen", "Seen within 3 records"),
 )  # fmt: skip
+SHARED = (COLUMNS[0], COLUMNS[1], COLUMNS[5])
+"""Columns of the table of false alarms beside those of the detectors, which none of these may be called like."""
 FITTED = (
     "r_metric_robust is fitted to healthy records of AlgoPerf, modded-nanoGPT, one half of the real runs and, of "
     "updates and agreement, half of the zoo's kinds."
@@ -61,14 +65,8 @@ def parser() -> Parser:
     """Command line of this script."""
     p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
     p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
-    p.add_argument(
-        "--zoo",
-        type=Path,
-        nargs="*",
-        default=[DATA / name for name in ZOO if (DATA / name).exists()],
-        help="data sets, folders",
-    )
-    p.add_argument("--own", type=Path, nargs="*", default=sorted(DATA.glob("real_runs*.parquet")), help="data sets")
+    p.add_argument("--zoo", type=Path, nargs="*", help=f"data sets, folders (default: in data/: {' '.join(ZOO)})")
+    p.add_argument("--own", type=Path, nargs="*", help=f"data sets (default: in data/: {' '.join(OWN)})")
     p.add_argument("--detectors", nargs="+", default=[*COMPARED], help="detectors by name")
     p.add_argument(
         "--alerts", type=named_file, nargs="*", action="extend", default=[], metavar="NAME=FILE",
@@ -83,28 +81,34 @@ def parser() -> Parser:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
+    zoos = [*published(ZOO)] if args.zoo is None else args.zoo
+    own = [*published(OWN)] if args.own is None else args.own
     detectors = {name: make_detector(name) for name in args.detectors}
+    taken = {column.key: "a column of the tables" for column in SHARED}
+    for name in taken.keys() & detectors.keys():
+        raise UserError(f"detector {name}: {name} is the name of {taken[name]}; choose another")
     hindsight.refuse_declared(detectors)
-    sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*args.zoo, *args.own])])
+    sources.refuse_equal_names([*SOURCES, *map(sources.set_name, [*zoos, *own])])
     out = output_folder(args.out)
-    files = files_by_name("--alerts", args.alerts, dict.fromkeys(DETECTORS, "a detector"))
+    files = files_by_name("--alerts", args.alerts, taken | dict.fromkeys(DETECTORS, "a detector"))
     alerts = {name: alerts_in(file) for name, file in files.items()}
     for name, theirs in alerts.items():
-        refuse_unknown_sets(files[name], theirs, [*args.zoo, *args.own])
+        refuse_unknown_sets(files[name], theirs, [*zoos, *own])
         if without := int(theirs["step"].isna().sum()):
             print(f"left out: {without} of {len(theirs)} rows of {files[name]}, which have no step", file=sys.stderr)
     rows: list[Row] = []
     known: list[Row] = []
     scored: set[str] = set()
-    for source in all_sources(strangers_folder(args.strangers), args.zoo, args.own):
-        judged = judged_by(detectors, source, out, args)
-        for untold in sources.untold(source):
-            rows += rows_of(untold, judged_by(detectors, untold, out, args))
-        for name, theirs in alerts.items():
-            judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
-        rows += rows_of(source, judged)
-        known += rows_of(source, bounds(source))
-        scored.add(source.name)
+    with hindsight.another_process() as beside:
+        for source in all_sources(strangers_folder(args.strangers), zoos, own):
+            judged = judged_by(detectors, source, out, args, beside)
+            for untold in sources.untold(source):
+                rows += rows_of(untold, judged_by(detectors, untold, out, args, beside))
+            for name, theirs in alerts.items():
+                judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
+            rows += rows_of(source, judged)
+            known += rows_of(source, bounds(source))
+            scored.add(source.name)
     for name, theirs in alerts.items():
         for other in sorted({*theirs["set"].dropna()} - scored):
             print(f"left out: alerts of {name} in {other!r}; scored were {', '.join(sorted(scored))}", file=sys.stderr)
@@ -117,11 +121,20 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
 
 
+def published(patterns: Iterable[str]) -> Iterator[Path]:
+    """Data sets in ``data/``; of a pattern that none has, it is said on standard error that it is left out."""
+    for pattern in patterns:
+        found = sorted(DATA.glob(pattern))
+        if not found:
+            print(f"left out: {pattern}: not in {DATA}", file=sys.stderr)
+        yield from found
+
+
 def judged_by(
-    detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace
+    detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace, beside: LocalEngine
 ) -> dict[str, Judged]:
     """Detector → how it does on a source; scores are kept."""
-    hindsight.refuse_found(source, detectors)
+    hindsight.refuse_found(source, detectors, args.plugin, beside)
     cache = out / "cache" / source.name
     scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
     return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
@@ -175,8 +188,9 @@ def all_sources(folder: Path | None, zoo: Sequence[Path], own: Sequence[Path]) -
 
 
 def rows_of(source: RunSet, judged: Mapping[str, Judged]) -> list[Row]:
-    """Lines of all groups of a source and all detectors."""
-    return [row(source, group, name, found) for group in source.groups for name, found in judged.items()]
+    """Lines of all groups of a source that have runs, and all detectors."""
+    groups = [group for group in source.groups if group.runs.any()]
+    return [row(source, group, name, found) for group in groups for name, found in judged.items()]
 
 
 def long_table(rows: Sequence[Row]) -> Table:
@@ -201,7 +215,7 @@ def wide_table(rows: Sequence[Row]) -> Table:
     worst: dict[str, Cell] = {"level": "worst", "name": "source or kind", "healthy": None}
     worst |= {name: _worst(rows, name) for name in names}
     titles = {name: DETECTORS[name].title if name in DETECTORS else name for name in names}
-    columns = [COLUMNS[0], COLUMNS[1], COLUMNS[5], *(Column(name, titles[name], 2) for name in names)]
+    columns = [*SHARED, *(Column(name, titles[name], 2) for name in names)]
     caption = (
         "False alarms per 10,000 healthy steps (of strangers: records), with exact 95 % intervals. Last line: the "
         f"highest of all sources and kinds with at least {ENOUGH_STEPS:,} healthy steps. {FITTED}"

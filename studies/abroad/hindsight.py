@@ -1,18 +1,27 @@
-"""Refusal of detectors that see the future: how long a log is, and how it ends, tells whether its run failed."""
+"""Refusal of detectors that see the future, or other runs: how a log ends tells whether its run failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from rmetric.detectors import Detector
+from rmetric.detectors import Detector, make_detector
+from rmetric.engines.local import LocalEngine
 from rmetric.errors import UserError
-from rmetric.evaluation.scoring import by_run, score_study
+from rmetric.evaluation.scoring import Scores, by_run, score_study
+from rmetric.evaluation.studies import Study
 from rmetric.records import Run
+from rmetric.registry import load_plugins
 from studies.abroad.sources import RunSet
 
+Array = NDArray[np.float64]
 TRIED = 4
 """Failed runs of a set that are cut, and as many others."""
 QUARTERS = (1, 2, 3)
@@ -28,25 +37,77 @@ def refuse_declared(detectors: Mapping[str, Detector]) -> None:
             raise UserError(f"{name} judges a record with later ones in view; here a detector sees those up to it")
 
 
-def refuse_found(source: RunSet, detectors: Mapping[str, Detector]) -> None:
-    """:class:`UserError` for a detector whose scores of the first records of a run change with the later ones.
+@contextmanager
+def another_process() -> Iterator[LocalEngine]:
+    """A process that has scored nothing. An error leaves it idle, so that it is ended as ever, and not killed."""
+    engine = LocalEngine(2)  # of one job, it would be this process
+    try:
+        yield engine
+    finally:
+        engine.__exit__(None, None, None)
 
-    Tried on evenly spaced runs of the set, :data:`TRIED` of those that failed and of the others.
+
+def refuse_found(
+    source: RunSet, detectors: Mapping[str, Detector], plugins: Sequence[Path], beside: LocalEngine
+) -> None:
+    """:class:`UserError` for a detector whose scores of the first records of a run depend on anything else.
+
+    Tried on evenly spaced runs of the set, :data:`TRIED` of those that failed and of the others: each cut, and again,
+    and all in reverse order in another process, where what a class keeps of the first run comes from another one.
+
+    Parameters
+    ----------
+    detectors
+        Registered name → detector with its published settings.
+    plugins
+        Files that define some of them.
+    beside
+        Of :func:`another_process`.
     """
-    for run in _tried(source):
-        study = replace(source.study, runs=[run, *_cut(run)])
-        for name, kept in score_study(study, detectors, jobs=1).items():
-            whole, *parts = by_run(study, kept)
-            for part in parts:
-                before, rounding = whole[: len(part)], ROUNDING * abs(detectors[name].threshold)
-                changed = np.flatnonzero(~np.isclose(part, before, ROUNDING, rounding, equal_nan=True))
-                if len(changed):
-                    at, step = changed[0], run.observations.step
-                    raise UserError(
-                        f"{name} scores a record with later ones in view: in run {run.name} of {source.name}, step "
-                        f"{step[at]}, {before[at]:g} with all records and {part[at]:g} without those from step "
-                        f"{step[len(part)]} on; here a detector sees those up to it"
-                    )
+    tried = [*_tried(source)]
+    whole = [_scores_of_whole(source, run, detectors) for run in tried]
+    study = replace(source.study, runs=tried[::-1])
+    (scores,) = beside.map(partial(_scores, names=[*detectors], plugins=plugins), [study])
+    for name, kept in scores.items():
+        for run, before, after in zip(tried, whole, by_run(study, kept)[::-1], strict=True):
+            _refuse_other_scores(source, run, detectors[name], before[name], after)
+
+
+def _scores(study: Study, names: Sequence[str], plugins: Sequence[Path]) -> dict[str, Scores]:
+    load_plugins(plugins)
+    return score_study(study, {name: make_detector(name) for name in names}, jobs=1)
+
+
+def _scores_of_whole(source: RunSet, run: Run, detectors: Mapping[str, Detector]) -> dict[str, Array]:
+    """Scores of a run by each detector; :class:`UserError` if they are others again, or change with later records."""
+    study = replace(source.study, runs=[run, *_cut(run), run])
+    scores = {name: by_run(study, kept) for name, kept in score_study(study, detectors, jobs=1).items()}
+    for name, (whole, *parts, again) in scores.items():
+        _refuse_other_scores(source, run, detectors[name], whole, again)
+        for part in parts:
+            for at in _changed(detectors[name], whole[: len(part)], part)[:1]:
+                step = run.observations.step
+                raise UserError(
+                    f"{name} scores a record with later ones in view: in run {run.name} of {source.name}, step "
+                    f"{step[at]}, {whole[at]:g} with all records and {part[at]:g} without those from step "
+                    f"{step[len(part)]} on; here a detector sees those up to it"
+                )
+    return {name: whole for name, (whole, *_) in scores.items()}
+
+
+def _refuse_other_scores(source: RunSet, run: Run, detector: Detector, before: Array, after: Array) -> None:
+    for at in _changed(detector, before, after)[:1]:
+        raise UserError(
+            f"{detector.name} gives other scores for the same records: in run {run.name} of {source.name}, step "
+            f"{run.observations.step[at]}, {before[at]:g} and then {after[at]:g}; it keeps state between runs, or "
+            "draws random numbers"
+        )
+
+
+def _changed(detector: Detector, before: Array, after: Array) -> NDArray[np.intp]:
+    """Records whose scores differ by more than rounding."""
+    rounding = ROUNDING * abs(detector.threshold) if math.isfinite(detector.threshold) else 0.0
+    return np.flatnonzero(~np.isclose(after, before, ROUNDING, rounding, equal_nan=True))
 
 
 def _tried(source: RunSet) -> Iterator[Run]:

@@ -105,10 +105,12 @@ def zoo(place: Path) -> RunSet:
 def set_name(place: Path) -> str:
     """Name of the set in a file, or in a folder of logs.
 
-    >>> set_name(Path("data/zoo_3.parquet")), set_name(Path("logs_ZOO_3"))
-    ('zoo_3', 'zoo_3')
+    >>> set_name(Path("data/zoo_3.parquet")), set_name(Path("logs_ZOO_3")), set_name(Path("logs_v1.5"))
+    ('zoo_3', 'zoo_3', 'v1.5')
     """
-    return place.stem.removeprefix("logs_").lower() if place.stem.startswith("logs_") else place.stem
+    named = place if place.name.strip(".") else place.resolve()  # a link keeps the name that its user gave it
+    name = named.name.removesuffix(".parquet")
+    return name.removeprefix("logs_").lower() if name.startswith("logs_") else name
 
 
 def untold(source: RunSet) -> Iterator[RunSet]:

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 
 from rmetric.detectors import (
     DETECTORS,
+    Detector,
     OwnPastDetector,
     StreamingDetector,
     first_alert,
@@ -301,17 +303,42 @@ def test_an_unknown_detector_is_answered_with_the_nearest() -> None:
         make_detector("r_metrik")
 
 
-def test_a_threshold_of_nan_is_refused(clean_registries: None) -> None:
+@pytest.mark.parametrize("limit", [math.nan, None, "0.5"])
+def test_a_threshold_that_no_score_can_exceed_is_refused(limit: float, clean_registries: None) -> None:
     @register_detector("never")
     @dataclass(kw_only=True)
     class Never(StreamingDetector):
-        threshold: float = math.nan
+        threshold: float = limit
 
         def update(self, observation: Observation) -> float:
             return 0.0
 
-    with pytest.raises(UserError, match="detector never has a threshold of NaN"):
+    with pytest.raises(UserError, match=f"detector never has a threshold of {limit!r}"):
         make_detector("never")
+
+
+@pytest.mark.parametrize(
+    ("base", "body", "told"),
+    [
+        (StreamingDetector, {"threshold": 3.0}, "mine cannot be made of its fields alone"),
+        (StreamingDetector, {"__init__": lambda self: setattr(self, "threshold", 3.0)}, "mine cannot be made of its f"),
+        (DETECTORS["robust_z"], {"threshold": 3.0}, "mine is made without the threshold of its class"),
+        (DETECTORS["robust_z"], {"threshold": 3.0, "__annotations__": {"threshold": float}}, "without the threshold"),
+        (DETECTORS["robust_z"], {"__annotations__": {"alpha": float}}, "mine is made without the alpha of its class"),
+    ],
+)
+def test_a_class_that_lacks_its_decorator_is_refused(
+    base: type[Detector], body: dict[str, Any], told: str, clean_registries: None
+) -> None:
+    update = {"update": lambda self, observation: 0.0}
+    register_detector("mine")(type("Mine", (base,), {"__module__": __name__, **update, **body}))
+    with pytest.raises(UserError, match=f"plugin {__file__}: detector .*{told}.*write @dataclass"):
+        make_detector("mine")
+
+
+def test_a_variant_may_set_what_is_no_field(clean_registries: None) -> None:
+    register_detector("mine")(type("Mine", (DETECTORS["robust_z"],), {"title": "mine"}))
+    assert make_detector("mine", threshold=3.0).threshold == 3.0
 
 
 def test_a_measurement_that_there_is_none_of_is_answered_with_the_nearest(clean_registries: None) -> None:

@@ -285,6 +285,7 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
             "return ['high'] * len(observations)",
             r"detector broken gives scores of type <U4 for run \w+; numbers are due",
         ),
+        ("return [[0.0]] + [0.0] * (len(observations) - 1)", r"detector broken gives scores for run \w+ that are no"),
     ],
 )
 def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, logs, tmp_path, clean_registries):
@@ -311,7 +312,23 @@ def test_one_number_without_a_dimension_is_a_score(make, logs):
     assert scores.dtype == np.float64 and set(scores.tolist()) == {0.25}
 
 
-@pytest.mark.parametrize(("score", "told"), [("None", "None"), ("'0.5'", "'0.5'"), ("np.ones(1)", r"array\(\[1.\]\)")])
+def test_a_masked_score_is_no_score(logs, clean_registries):
+    @register_detector("masked")
+    @dataclass(kw_only=True)
+    class Masked(Detector):
+        threshold: float = 0.5
+
+        def score_run(self, observations):
+            return np.ma.masked_less(np.arange(len(observations)), 3)
+
+    scores = score_study(load_study(logs, jobs=1), {"masked": make_detector("masked")}, jobs=1)["masked"]
+    np.testing.assert_array_equal(scores[:5], [np.nan, np.nan, np.nan, 3.0, 4.0])
+
+
+@pytest.mark.parametrize(
+    ("score", "told"),
+    [("None", "None"), ("'0.5'", "'0.5'"), ("np.ones(1)", r"array\(\[1.\]\)"), ("10**400", r"10+\.\.\.0+")],
+)
 def test_a_score_that_is_no_number_is_told_with_the_plugin_the_detector_the_record_and_the_run(
     score, told, logs, tmp_path, clean_registries
 ):

@@ -158,6 +158,11 @@ def test_a_run_without_records(make_run):
     assert timeline.highest(scores).tolist() == [0.0, -np.inf, 1.0]
 
 
+def test_an_unknown_protocol_is_refused(make_run):
+    with pytest.raises(ValueError, match="unknown protocol 'Strict'; known: paper, strict"):
+        Timeline.of([make_run(TENS)]).count("Strict", scores_at(TENS, 100), 0.5)
+
+
 def test_the_paper_protocol_counts_an_alert_anywhere_up_to_the_failure(make_run):
     runs = [
         make_run(TENS, onset=205, failure=400),

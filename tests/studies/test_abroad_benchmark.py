@@ -1,23 +1,35 @@
 """The benchmark: clocks, counts, alerts from a file, and the command."""
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from rmetric.detectors import ROBUST, make_detector
+from rmetric.detectors import DETECTORS, ROBUST, Detector, make_detector, register_detector
 from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import score_study
 from rmetric.evaluation.studies import Study
 from rmetric.records import Observations, Run
-from studies.abroad.benchmark import main, wide_table
+from studies.abroad.benchmark import ZOO, main, published, rows_of, wide_table
+from studies.abroad.hindsight import another_process, refuse_found
 from studies.abroad.labels import label_of
 from studies.abroad.scoring import PER, alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
-from studies.abroad.sources import FITTED_CELLS, LEFT_OUT, Group, RunSet, own, stranger_timeline, untold, zoo
+from studies.abroad.sources import (
+    FITTED_CELLS,
+    LEFT_OUT,
+    Group,
+    RunSet,
+    own,
+    set_name,
+    stranger_timeline,
+    untold,
+    zoo,
+)
 from tests.evaluation.builders import build_run
 
 DATA = Path(__file__).parents[2] / "data"
@@ -117,11 +129,18 @@ def test_a_file_that_holds_no_alerts_is_refused_in_one_line(content: bytes, mess
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["robust_z", "mine"])
+@pytest.mark.parametrize("name", ["robust_z", "mine", "healthy"])
 def test_alerts_under_a_name_that_is_taken_are_refused(name: str, tmp_path: Path, capsys: Capture) -> None:
     file = alerts(tmp_path)
     assert main(["--alerts", f"mine={file}", "--alerts", f"{name}={file}", "--out", str(tmp_path)]) == 2
     assert f"{name} is the name of" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("clean_registries")
+def test_a_detector_with_the_name_of_a_column_is_refused(tmp_path: Path, capsys: Capture) -> None:
+    register_detector("level")(type("Level", (DETECTORS["robust_z"],), {}))
+    assert main(["--detectors", "level", "--out", str(tmp_path)]) == 2
+    assert "level is the name of a column of the tables" in capsys.readouterr().err
 
 
 def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, capsys: Capture) -> None:
@@ -130,6 +149,16 @@ def test_a_set_that_nobody_knows_is_refused_with_those_known(tmp_path: Path, cap
     assert main(["--alerts", f"mine={file}", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "'algoperff', which nobody knows (known: algoperf, " in error and error.count("\n") == 1
+
+
+def test_the_published_sets_are_found_from_any_folder_and_a_missing_one_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert [file.name for file in published(ZOO)] == [*ZOO]
+    monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
+    assert not [*published(["zoo.parquet"])]
+    assert "left out: zoo.parquet: not in" in capsys.readouterr().err
 
 
 def test_two_sets_of_one_name_are_refused(tmp_path: Path, capsys: Capture) -> None:
@@ -168,15 +197,20 @@ def test_a_detector_with_hindsight_is_refused(tmp_path: Path, capsys: Capture) -
     [
         ("loss - loss.mean()", "peek scores a record with later ones in view: in run "),
         ("np.append(loss[1:], np.nan)", "peek scores a record with later ones in view: in run "),
+        ("loss + np.random.default_rng().random()", "peek gives other scores for the same records: in run "),
+        (
+            "loss - vars(sys.modules[__name__]).setdefault('of_first', loss.mean())",
+            "peek gives other scores for the same records: in run ",
+        ),
         ("np.where(np.arange(len(loss)) < 5, np.nan, np.cumsum(loss))", ""),
     ],
 )
-def test_a_detector_whose_scores_change_with_later_records_is_refused(
+def test_a_detector_whose_scores_depend_on_later_records_or_other_runs_is_refused(
     scores: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     monkeypatch.setattr("studies.abroad.benchmark.DATA", tmp_path)
     (plugin := tmp_path / "peek.py").write_text(
-        "from dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
+        "import sys\nfrom dataclasses import dataclass\nimport numpy as np\nfrom rmetric import register_detector\n"
         "from rmetric.detectors import Detector\n@register_detector('peek')\n@dataclass(kw_only=True)\n"
         "class Peek(Detector):\n    threshold: float = 0.5\n    def score_run(self, observations):\n"
         f"        loss = observations['training_loss']\n        return {scores}\n"
@@ -186,6 +220,39 @@ def test_a_detector_whose_scores_change_with_later_records_is_refused(
     assert main([*call, "--out", str(tmp_path / "out")]) == (2 if told else 0)
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith(f"error: {told}") if told else "error" not in last
+
+
+@pytest.mark.usefixtures("clean_registries")
+def test_an_endless_threshold_hides_no_hindsight() -> None:
+    @register_detector("endless")
+    @dataclass(kw_only=True)
+    class Endless(Detector):
+        threshold: float = np.inf
+
+        def score_run(self, observations: Observations) -> np.ndarray:
+            return observations["training_loss"] - observations["training_loss"].mean()
+
+    with pytest.raises(UserError, match="endless scores a record with later ones in view"), another_process() as beside:
+        refuse_found(source(), {"endless": make_detector("endless")}, [], beside)
+
+
+def test_a_group_without_runs_has_no_line() -> None:
+    some = source()
+    some = replace(some, groups=[*some.groups, Group("half", "empty", np.zeros(2, bool))])
+    judged = {"mine": judge(some, np.zeros(2 * RECORDS), 0.5)}
+    assert [line["name"] for line in rows_of(some, judged)] == ["some"]
+
+
+def test_a_folder_is_called_as_it_is_even_where_it_is_the_one_that_one_is_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place := tmp_path / "logs_MY.v2" / "inner").mkdir(parents=True)
+    monkeypatch.chdir(place)
+    assert [*map(set_name, map(Path, (".", "..", "../../logs_MY.v2", "zoo.parquet")))] == [
+        "inner",
+        *2 * ["my.v2"],
+        "zoo",
+    ]
 
 
 def test_exact_interval_of_a_rate() -> None:

@@ -166,6 +166,9 @@ class PolicyRunner:
             if not wants:
                 continue
             decision = policy.before_update(context)
+            if not isinstance(decision, Decision):  # None, of one that only looks, would skip every update
+                given = f"{type(policy).__name__}.before_update gave {decision!r}"
+                raise TypeError(f"{given}; Decision.PASS, ACCEPT or SKIP is due")
             if decision is not Decision.PASS:
                 return decision is Decision.ACCEPT
         return True

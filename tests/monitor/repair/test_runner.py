@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import LowerLearningRate, Policy, RecomputeStep, SkipUpdate
+from rmetric.monitor.repair import Decision, LowerLearningRate, Policy, RecomputeStep, SkipUpdate
+from rmetric.monitor.repair.context import StepContext
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 from tests.monitor.repair.common import hooks_of
@@ -153,3 +154,25 @@ def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCapt
         monitor.close()
     assert hooks_of(model, optimizer) == before
     assert caplog.messages == ["while the monitor was closed: mine"]
+
+
+@pytest.mark.parametrize("answer", [None, True, "skip"])
+def test_an_answer_that_is_no_decision_ends_the_repairs_and_not_the_updates(
+    answer: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Watching(Policy):
+        def inspect(self, context: StepContext) -> bool:
+            return True
+
+        def before_update(self, context: StepContext) -> Decision:
+            return answer
+
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, policy=Watching()) as monitor:
+        for step in range(1, 4):
+            optimizer.zero_grad()
+            small_loss(model, step).backward()
+            assert monitor.step(1.0)
+            optimizer.step()
+    told = f"Watching.before_update gave {answer!r}; Decision.PASS, ACCEPT or SKIP is due"
+    assert [message for message in caplog.messages if told in message and "nothing is repaired any more" in message]
