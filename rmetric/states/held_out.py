@@ -73,15 +73,17 @@ class HeldOut:
 
     @property
     def leaps_with_training(self) -> bool:
-        """Whether the training loss leaps between the last evaluation near the lowest one and the next.
+        """Whether the training loss leaps about the last evaluation near the lowest: from the one before to the next.
 
-        A leap upward ends more than twice as far above the median of as many losses before it (20 at least) as their
-        highest. One downward ends at a hundredth of their lowest, or below zero by ten times their largest.
+        Validation losses lag behind: the lowest may follow a leap that training batches show at once. A leap upward
+        ends more than twice as far above the median of as many losses before it (20 at least) as their highest. One
+        downward ends at a hundredth of their lowest, or below zero by ten times their largest.
         """
         steps: NDArray[np.int64] = self.evaluations.steps
         values: Floats = self.evaluations.values
         low = int(np.flatnonzero(values <= values[self.lowest] + self.least_rise)[-1])
-        begin, end = (self._at(int(step) + 1) for step in (steps[low], self._evaluated_after(int(steps[low]))))
+        about = int(steps[max(low - 1, 0)]), self._evaluated_after(int(steps[low]))
+        begin, end = (self._at(step + 1) for step in about)
         losses: Floats = self.loss.values
         leap = losses[begin:end]
         before = losses[max(begin - max(len(leap), LEAST_BEFORE), 0) : begin]
