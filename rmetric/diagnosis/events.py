@@ -119,6 +119,8 @@ class Event:
     """Names of the settings among them of which the log does not say that they were taken back."""
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
+    back: int | None = None
+    """Step by which 50 records after its last alert had its old level again; ``None``: none had, or nobody looked."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     times: float = 0.0
@@ -350,6 +352,16 @@ def lasts(event: Event, history: Observations) -> bool:
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
     return below_zero and _is_up(event, stands_at(losses))
+
+
+def back_at(event: Event, history: Observations) -> int | None:
+    """Step by which 50 records after the last alert of an event had its old level again; ``None``: none had by now."""
+    values = finite(history, event.measurement)
+    after = values.part(slice(int(np.searchsorted(values.steps, event.until, side="right")), None))
+    whole = after.part(slice(0, len(after) - len(after) % REARM_STEPS))
+    medians = np.median(whole.values.reshape(-1, REARM_STEPS), axis=1)
+    back = np.flatnonzero(np.abs(medians - event.before) < np.abs(medians - event.value))
+    return int(whole.steps[REARM_STEPS * (back[0] + 1) - 1]) if len(back) else None
 
 
 def _is_up(event: Event, now: float) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, lasts, rise_to_the_end
+from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, back_at, lasts, rise_to_the_end
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.not_judged import Measured, not_judged
@@ -171,6 +171,7 @@ class Examination:
         for event in seeker.events:
             self._say_what_changed(event, history)
             event.over = seeker.is_over(event)
+            event.back = back_at(event, history)
             event.times = times if event is risen else 0.0
             event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
         found = findings_of(seeker.events, states_of(history), records, self._record_of(seeker.events))

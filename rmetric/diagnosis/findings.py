@@ -88,15 +88,26 @@ def failed(step: int, reason: str) -> Finding:
 def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event | None, list[Event]]:
     """The event that a state began with, in the record ``since``, and those of its course.
 
-    The latest to begin by then says most about its causes, unless it had passed; so many records later an event may
-    still be that: the third high loss raises an alert. What begins later belongs to a state unless it is news. What
+    The latest to begin by then says most about its causes, unless it had passed: 50 records before, or, of a loss that
+    climbs, which detectors get used to, unless it had come back. So many records later an event may still be that: the
+    third high loss raises an alert. What begins later belongs to a state unless it is news. What
     lets a loss move explains more than that it has not fallen.
     """
     kinds = () if state.moved else EXPLAINS.get(state.name, ())
     of_it = [event for event in events if event.kind in kinds]
     before = [event for event in of_it if event.record <= since + LOST_RECORDS]
-    lasted = [event for event in before if event.lasts_to is not None or event.last_record + REARM_STEPS >= since]
+    lasted = [
+        event
+        for event in before
+        if event.lasts_to is not None or event.last_record + REARM_STEPS >= since or _climbs_into(state, event)
+    ]
     return next(reversed(lasted), None), [event for event in of_it[len(before) :] if not _is_news(event)]
+
+
+def _climbs_into(state: State, event: Event) -> bool:
+    """Whether a state is that of the loss which rose in an event, and which had not come back when it began."""
+    rose = state.name == "WORSE_LEVEL" and (event.kind, event.measurement) == ("LOSS_RISE", "training_loss")
+    return rose and (event.back is None or event.back > state.since)
 
 
 def _is_news(event: Event) -> bool:

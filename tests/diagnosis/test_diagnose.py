@@ -278,6 +278,17 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+@pytest.mark.parametrize(("back", "told"), [(800, {"WORSE_LEVEL": 306}), (370, {"WORSE_LEVEL": 618, "LOSS_RISE": 306})])
+def test_a_loss_that_climbs_to_the_end_began_with_its_first_alert_unless_it_came_back(
+    back: int, told: dict[str, int]
+) -> None:
+    """Detectors get used to what climbs: most of it is quiet."""
+    at = np.arange(800.0)
+    rise = np.clip(at - np.where(at < back, 300.0, 500.0), 0.0, None) / 80.0
+    found = diagnose(run_of(losses(800) + rise)).findings
+    assert {finding.name: finding.step for finding in found} == pytest.approx(told, abs=20)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "until", "kind"),
     [("training_loss", np.inf, 305, "NOT_FINITE"), ("update_rms", 0.0, 330, "ZERO_UPDATE"),
