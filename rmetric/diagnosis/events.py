@@ -286,9 +286,12 @@ class EventSeeker:
         return abs(now - event.before) < abs(now - event.value)
 
     def stands(self, event: Event) -> bool:
-        """Whether a measurement that rose in an event is no nearer now to where it was before."""
+        """Whether a measurement that rose in an event is no nearer now to where it was before, nor has been since.
+
+        What rises later, once it was back, is another event, though no detector may alert at it.
+        """
         latest = self._since(event)[-LATEST:]
-        if event.kind not in RISES or len(latest) < LATEST:
+        if event.kind not in RISES or event.back is not None or len(latest) < LATEST:
             return False
         return _is_up(event, median(latest))
 
@@ -339,7 +342,7 @@ def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
 def lasts(event: Event, history: Observations) -> bool:
     """Whether what an event was about is so still at the end of the run: detectors get used to what lasts.
 
-    Whether it has exploded, and what the log says of settings in it, is known by now. Of losses that are above 0
+    Whether it has exploded or come back, and what the log says of settings in it, is known by now. Of losses that are above 0
     throughout, the state WORSE_LEVEL tells it.
     """
     if event.kept or event.exploded:
@@ -351,7 +354,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return below_zero and _is_up(event, stands_at(losses))
+    return below_zero and event.back is None and _is_up(event, stands_at(losses))
 
 
 def back_at(event: Event, history: Observations) -> int | None:

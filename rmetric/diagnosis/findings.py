@@ -135,15 +135,20 @@ def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Fi
     )
 
 
+def _first(events: Sequence[Event]) -> Event:
+    """The first of several that lasts; the first of all, if none does."""
+    return next((event for event in events if event.lasts_to is not None), events[0])
+
+
 def _of_events(events: Sequence[Event], records: int) -> Finding:
-    first, last = events[0], events[-1]
+    first = _first(events)
     advice = _advice(events)
     surprise = max((event.surprise for event in events if not math.isnan(event.surprise)), default=math.nan)
     return Finding(
         name=first.kind,
         severity=max((_severity(event) for event in events), key=SEVERITIES.index),
         step=first.step,
-        until=last.last_step,
+        until=max(event.last_step for event in events),
         sentence=_sentence(events),
         numbers={
             "value": first.value, "highest": max(event.highest for event in events), "before": first.before,
@@ -184,9 +189,11 @@ def _sentence(events: Sequence[Event]) -> str:
 
 
 def _of_subject(events: Sequence[Event]) -> str:
-    """The first of several, those with a setting that is kept, and how many they are."""
-    again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
-    return "; ".join(_what(event) for event in events if event is events[0] or event.kept) + again
+    """The first of several that lasts, or of all; those with a setting that is kept; and how many they are."""
+    first = _first(events)
+    other = f"last at step {events[-1].step:,}" if first is events[0] else f"first at step {events[0].step:,}"
+    again = f"; {len(events)} times in all, {other}" if len(events) > 1 else ""
+    return "; ".join(_what(event) for event in events if event is first or event.kept) + again
 
 
 def _what(event: Event) -> str:

@@ -162,6 +162,24 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
     assert (finding.until == 799) == (severity == "warning")
 
 
+def test_updates_that_were_back_are_over_for_good_though_they_rise_later_by_degrees() -> None:
+    sizes = 1e-3 * norms(800) * np.exp(np.clip(np.arange(800) - 400.0, 0.0, None) / 300.0)
+    sizes[300:340] *= 3.0
+    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "update_rms": sizes})).findings
+    assert (finding.name, finding.severity, finding.step) == ("UPDATE_RISE", "note", 300)
+    assert finding.until < 340 and "at the end" not in finding.sentence
+
+
+def test_of_several_events_the_one_that_lasts_is_the_begin_of_the_finding() -> None:
+    times = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 800))
+    times[250:350] *= 4.0
+    times[600:] *= 8.0
+    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "step_time_s": times})).findings
+    assert (finding.severity, finding.until) == ("warning", 799) and 600 <= finding.step <= 610
+    assert f"step time (s) {finding.numbers['value']:.4g}" in finding.sentence and finding.numbers["value"] > 3.0
+    assert "2 times in all, first at step 25" in finding.sentence
+
+
 @pytest.mark.parametrize(("rise", "first"), [(3.0, "LOSS_RISE"), (np.inf, "NOT_FINITE")])
 @pytest.mark.parametrize(("times", "then"), [(0.0, "ZERO_UPDATE"), (30.0, "UPDATE_RISE")])
 def test_another_kind_than_that_of_an_event_that_has_passed_has_a_begin_of_its_own(
