@@ -342,8 +342,8 @@ def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
 def lasts(event: Event, history: Observations) -> bool:
     """Whether what an event was about is so still at the end of the run: detectors get used to what lasts.
 
-    Whether it has exploded or come back, and what the log says of settings in it, is known by now. Of losses that are above 0
-    throughout, the state WORSE_LEVEL tells it.
+    Whether it has exploded or come back, and what the log says of settings in it, is known by now. Of losses that are
+    above 0 throughout, the state WORSE_LEVEL tells it.
     """
     if event.kept or event.exploded:
         return True

@@ -189,11 +189,10 @@ def _sentence(events: Sequence[Event]) -> str:
 
 
 def _of_subject(events: Sequence[Event]) -> str:
-    """The first of several that lasts, or of all; those with a setting that is kept; and how many they are."""
-    first = _first(events)
-    other = f"last at step {events[-1].step:,}" if first is events[0] else f"first at step {events[0].step:,}"
-    again = f"; {len(events)} times in all, {other}" if len(events) > 1 else ""
-    return "; ".join(_what(event) for event in events if event is first or event.kept) + again
+    """The first of several, the first that lasts, those with a setting that is kept, and how many they are."""
+    told = (event for event in events if event is events[0] or event is _first(events) or event.kept)
+    again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
+    return "; ".join(map(_what, told)) + again
 
 
 def _what(event: Event) -> str:
