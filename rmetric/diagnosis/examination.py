@@ -204,7 +204,7 @@ class Examination:
             return
         event.changes = tuple(change for change in self._changes if event.step <= change.step <= event.until)
         settings = {change.setting: change.step for change in event.changes}
-        if event.kind in OF_A_RATE and "learning_rate" not in settings:
+        if event.kind in OF_A_RATE and "learning_rate" not in (event.measurement, *settings):
             event.rate = _risen_rate(event, history)
         event.kept = tuple(name for name, last in settings.items() if self._is_kept(name, last, history))
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
-from rmetric.diagnosis.events import GRAVE, Event
+from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings, possible
+from rmetric.diagnosis.events import GRAVE, PER_RATE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
@@ -35,6 +36,8 @@ UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
 """Kinds whose measurement is too high."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+MOST_CAUSES = 3
+"""Likely causes of the event that a state began with that are told before the state's own."""
 MOST_TOLD = 5
 """Changes of settings that are told of one event."""
 NAMES = {
@@ -43,7 +46,8 @@ NAMES = {
     "grad_agreement": "agreement of the gradient with the steps before",
     "settings_changed": "settings that changed",
     "learning_rate": "learning rate",
-    "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
+    "update_rms": "update RMS", PER_RATE: "update RMS / learning rate",
+    "hardware_events": "hardware events", "event_worker": "hardware events",
     "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
 }  # fmt: skip
 """Measurement → its name in a sentence."""
@@ -119,7 +123,7 @@ def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Fi
     """A state with the event that it began with, and those of its course."""
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
-        causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
+        causes = list(dict.fromkeys([*_advice([origin]).causes[:MOST_CAUSES], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
     severities = [own, *(_severity(event) for event in (origin, *course) if event is not None)]
     return Finding(
@@ -162,10 +166,15 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
 
 
 def _advice(events: Sequence[Event]) -> Advice:
-    """Advice on events of one kind; on the settings that changed, where that is the kind."""
-    if events[0].kind != "SETTING_CHANGED":
-        return ADVICE[events[0].kind]
-    return advice_on_settings([change.setting for event in events for change in event.changes])
+    """Advice on events of one kind, with the causes that one of them at least may have.
+
+    On the settings that changed, where that is the kind.
+    """
+    if events[0].kind == "SETTING_CHANGED":
+        return advice_on_settings([change.setting for event in events for change in event.changes])
+    advice = ADVICE[events[0].kind]
+    causes = {cause for event in events for cause in possible(advice.causes, event.rate_now, event.rate_before)}
+    return replace(advice, causes=tuple(cause for cause in advice.causes if cause in causes))
 
 
 def _severity(event: Event) -> Severity:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rmetric.advice import ADVICE, RATE_OF_0, Advice, advice_on_settings, setting_in_words
+from rmetric.advice import ADVICE, Advice, advice_on_settings, possible, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
@@ -251,9 +251,7 @@ def _on_no_update(observation: Observation) -> str:
     advice = ADVICE["ZERO_UPDATE"]
     if observation["learning_rate"] == 0.0:
         return f"The learning rate is 0: nothing is learned until it rises again. {advice.action}"
-    if observation["learning_rate"] > 0.0:
-        advice = replace(advice, causes=tuple(cause for cause in advice.causes if cause != RATE_OF_0))
-    return _in_full(advice)
+    return _in_full(replace(advice, causes=possible(advice.causes, observation["learning_rate"])))
 
 
 def number_in_words(value: float) -> str:
