@@ -129,7 +129,8 @@ ADVICE: Mapping[str, Advice] = {
     "WORSE_VALIDATION": Advice(
         ("training data, labels or inputs that are treated otherwise than in validation from here on", "statistics of "
          "batch norm, or averaged weights, that evaluation alone sees", "a shock of which the training loss has "
-         "recovered", "another validation set, or a mode in which the model is evaluated"),
+         "recovered", "overfitting, within few evaluations", "another validation set, or a mode in which the model is "
+         "evaluated"),
         "Evaluate the checkpoint from before it began once more: if its loss is as high now, the evaluation has "
         "changed; if not, go back to it and compare what has changed in training since.",
     ),
