@@ -71,7 +71,7 @@ class Examination:
         self._trained = math.nan
         """How many tensors are trained, as far as records say."""
         self._fewer: list[str] = []
-        """Where they became fewer: a step and the numbers; one more than are told if there are more."""
+        """By when they became fewer: a step and the numbers; one more than are told if there are more."""
         self._begun = self._ended = False
         """Whether the log, of a kind that says both, says that the run begins, and that it ends."""
         self._failure: Mapping[str, Any] | None = None
@@ -112,7 +112,7 @@ class Examination:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
 
     def _note_fewer(self, observations: Observations) -> None:
-        """Take in where fewer tensors are trained than before."""
+        """Take in by when fewer tensors are trained than before: a monitor records it once it has lasted."""
         trained = observations["trained_parameters"]
         for row in np.flatnonzero(~np.isnan(trained)).tolist():
             before, self._trained = self._trained, float(trained[row])
@@ -240,7 +240,7 @@ class Examination:
         if anew:
             told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
         if self._fewer:
-            told.append(f"fewer tensors were trained from {_listed(self._fewer)} on")
+            told.append(f"fewer tensors were trained by {_listed(self._fewer)}")
         return told
 
     def _record_of(self, events: Sequence[Event]) -> Callable[[int], float]:

@@ -718,8 +718,8 @@ def test_of_tensors_that_became_fewer_again_and_again_the_first_times_are_told()
     (note,) = diagnose(
         Observations(np.arange(300), {"training_loss": losses(300), "trained_parameters": trained})
     ).notes
-    assert note.startswith("fewer tensors were trained from step 40 (8, not 9), step 80 (7, not 8)")
-    assert note.endswith("step 200 (4, not 5) and later ones on")
+    assert note.startswith("fewer tensors were trained by step 40 (8, not 9), step 80 (7, not 8)")
+    assert note.endswith("step 200 (4, not 5) and later ones")
 
 
 @pytest.mark.parametrize(("every", "too_often"), [(1, True), (17, True), (18, False)])
