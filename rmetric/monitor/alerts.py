@@ -132,7 +132,9 @@ def explanation_of(
             [f"gradients point where those before did (agreement {agreement} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    updated, stands = detector.cause == "update_rms", observation["update_rms"] == 0.0
+    updated = detector.cause == "update_rms"
+    # beside another cause an update of 0 may be one that a loss scaler left out
+    stands = (updated or not detector.cause) and observation["update_rms"] == 0.0
     seen = _off_course(observation, outliers, with_rate=updated or stands)
     if stands:
         return Explanation("no_update", seen, _on_no_update(observation))
