@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,8 +27,8 @@ def setting_in_words(setting: object, before: object, now: object) -> str:
     return "{} changed from {} to {}".format(setting, *values)
 
 
-RATE_OF_0 = "a learning rate of 0 at the end of a schedule"
-"""A cause that a known rate rules out."""
+RATE_OF_0, RATE_JUMP = "a learning rate of 0 at the end of a schedule", "a jump of the learning rate"
+"""Causes that a known rate rules out."""
 ADVICE: Mapping[str, Advice] = {
     "FAILED": Advice(
         ("a process that was killed, or ran out of memory", "an error in the training loop", "a machine or link that "
@@ -71,7 +72,7 @@ ADVICE: Mapping[str, Advice] = {
         "Look at the batches of these steps; lower the learning rate or the clipping threshold if it comes back.",
     ),
     "UPDATE_RISE": Advice(
-        ("a jump of the learning rate", "an optimizer that lost its state", "a corrupted optimizer state"),
+        (RATE_JUMP, "an optimizer that lost its state", "a corrupted optimizer state"),
         "Compare the learning rate and the optimizer's state with those of the last checkpoint.",
     ),
     "GRADIENT_REPEATS": Advice(
@@ -128,7 +129,8 @@ ADVICE: Mapping[str, Advice] = {
     "WORSE_VALIDATION": Advice(
         ("training data, labels or inputs that are treated otherwise than in validation from here on", "statistics of "
          "batch norm, or averaged weights, that evaluation alone sees", "a shock of which the training loss has "
-         "recovered", "another validation set, or a mode in which the model is evaluated"),
+         "recovered", "overfitting, within few evaluations", "another validation set, or a mode in which the model is "
+         "evaluated"),
         "Evaluate the checkpoint from before it began once more: if its loss is as high now, the evaluation has "
         "changed; if not, go back to it and compare what has changed in training since.",
     ),
@@ -262,6 +264,15 @@ def advice_on_settings(settings: Sequence[str]) -> Advice:
     causes = dict.fromkeys(cause for advice in chosen for cause in advice.causes)
     actions = ". ".join(advice.action for advice in chosen)
     return Advice(tuple(causes), f"{actions}; if the change is meant, nothing has to be done.")
+
+
+def possible(causes: Sequence[str], rate: float, rate_before: float = math.nan) -> tuple[str, ...]:
+    """Those of some causes that the learning rate does not rule out: one that is above 0, or no higher than before.
+
+    NaN: not known.
+    """
+    ruled_out = {RATE_OF_0: rate > 0.0, RATE_JUMP: rate <= rate_before}
+    return tuple(cause for cause in causes if not ruled_out.get(cause))
 
 
 def advice_on_failure(reason: str) -> Advice:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -28,7 +28,7 @@ from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
 from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
-from rmetric.states.series import LATEST, finite, since_planned, stands_at
+from rmetric.states.series import LATEST, Series, finite, since_planned, stands_at
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
@@ -47,6 +47,8 @@ def _is_of(kind: str) -> str:
 
 IS_OF = {name: _is_of(KINDS_OF_MEASUREMENTS.get(name, "")) for name in REMEMBERED}
 """Measurement → the same."""
+PER_RATE = "update_rms / learning_rate"
+"""What an alert for updates is about where neither of both rose, but their ratio did."""
 HIT = ("event_worker", "hardware_events")
 """Measurements that tell whose hardware fails."""
 PART_RECORDS = 2048
@@ -117,8 +119,14 @@ class Event:
     """What the records say of a learning rate that rose; empty: nothing, or the log does."""
     kept: tuple[str, ...] = ()
     """Names of the settings among them of which the log does not say that they were taken back."""
+    rate_now: float = math.nan
+    """Highest learning rate at its alerts; at those since it was renamed. NaN: not measured."""
+    rate_before: float = math.nan
+    """Median of the rates before, as :attr:`before`."""
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
+    back: int | None = None
+    """Step by which 50 records after its last alert had its old level again; ``None``: none had, or nobody looked."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     times: float = 0.0
@@ -151,12 +159,14 @@ class Event:
         """
         if later.subject == self.subject:
             self.alike += 1
-            self.highest = max(self.highest, later.highest)
+            self.highest = max(self.highest, later.highest if later.measurement == self.measurement else -math.inf)
+        self.rate_now = float(np.fmax(self.rate_now, later.rate_now))
         if _gravity(later) > _gravity(self):
             self.first = self.first or copy.copy(self)
             self.kind, self.measurement, self.alike = later.kind, later.measurement, 1
             self.value, self.before, self.at, self.highest = later.value, later.before, later.at, later.highest
             self.known_before, self.before_is = later.known_before, later.before_is
+            self.rate_now, self.rate_before = later.rate_now, later.rate_before
         self.until, self.last_record = later.until, later.last_record
         self.changed |= later.changed
         self.incidents.update(later.incidents)
@@ -285,33 +295,71 @@ class EventSeeker:
         return abs(now - event.before) < abs(now - event.value)
 
     def stands(self, event: Event) -> bool:
-        """Whether a measurement that rose in an event is no nearer now to where it was before."""
+        """Whether a measurement that rose in an event is no nearer now to where it was before, nor has been since.
+
+        What rises later, once it was back, is another event, though no detector may alert at it.
+        """
         latest = self._since(event)[-LATEST:]
-        if event.kind not in RISES or len(latest) < LATEST:
+        if event.kind not in RISES or event.back is not None or len(latest) < LATEST:
             return False
         return _is_up(event, median(latest))
 
     def _since(self, event: Event) -> list[float]:
-        return [value for record, value in self._recent[event.measurement] if record > event.last_record]
+        return [value for record, value in self._known(event.measurement) if record > event.last_record]
+
+    def _known(self, measurement: str) -> Iterable[tuple[int, float]]:
+        """Values of late, each with the number of its record."""
+        if measurement != PER_RATE:
+            return self._recent[measurement]
+        rates = dict(self._recent["learning_rate"])
+        return [(at, size / rate) for at, size in self._recent["update_rms"] if (rate := rates.get(at, 0.0)) > 0.0]
+
+    def _before(self, measurement: str) -> float:
+        """Median of the values of late; NaN if there are none."""
+        known = [value for _, value in self._known(measurement)]
+        return median(known) if known else math.nan
+
+    def _risen(self, observation: Observation) -> str:
+        """What rose at an alert for updates: the last one or the rate of the next, by more; else their ratio."""
+
+        def growth(name: str) -> float:
+            before = self._before(name)
+            return _value(observation, name) / before if before > 0.0 else math.nan
+
+        risen = {name: times for name in ("update_rms", "learning_rate") if (times := growth(name)) > 1.0}
+        if risen or not growth(PER_RATE) > 1.0:
+            return max(risen, key=risen.__getitem__, default="update_rms")
+        return PER_RATE
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
         kind, measurement = _kind_of(observation, cause)
-        recent = [value for _, value in self._recent[measurement]]
-        before, before_is = median(recent) if recent else math.nan, "median"
-        if kind == "LOSS_RISE" and observation[measurement] <= before:
+        if kind == "UPDATE_RISE":
+            measurement = self._risen(observation)
+        recent = [value for _, value in self._known(measurement)]
+        value, before, before_is = _value(observation, measurement), self._before(measurement), "median"
+        if kind == "LOSS_RISE" and value <= before:
             before, before_is = min(recent), "lowest"
-        value = median(self._times) if kind == "SLOW_STEPS" and self._times else observation[measurement]
+        if kind == "SLOW_STEPS" and self._times:
+            value = median(self._times)
         return Event(
             kind=kind, measurement=measurement,
             step=observation.step, until=observation.step, at=observation.step,
             record=self.records, last_record=self.records,
             value=value, highest=value,
             before=before, known_before=len(recent), before_is=before_is,
+            rate_now=observation["learning_rate"], rate_before=self._before("learning_rate"),
             surprise=raised.get(ROBUST, math.nan),
             changed=observation["settings_changed"] > 0,
             incidents=self._claimed() if kind == "HARDWARE_EVENTS" else Counter(),
         )  # fmt: skip
+
+
+def _value(observation: Observation, measurement: str) -> float:
+    if measurement != PER_RATE:
+        return observation[measurement]
+    rate = observation["learning_rate"]
+    return observation["update_rms"] / rate if rate > 0.0 else math.nan
 
 
 def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
@@ -338,8 +386,8 @@ def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
 def lasts(event: Event, history: Observations) -> bool:
     """Whether what an event was about is so still at the end of the run: detectors get used to what lasts.
 
-    Whether it has exploded, and what the log says of settings in it, is known by now. Of losses that are above 0
-    throughout, the state WORSE_LEVEL tells it.
+    Whether it has exploded or come back, and what the log says of settings in it, is known by now. Of losses that are
+    above 0 throughout, the state WORSE_LEVEL tells it.
     """
     if event.kept or event.exploded:
         return True
@@ -350,7 +398,25 @@ def lasts(event: Event, history: Observations) -> bool:
         return False
     losses = _finite(history["training_loss"])
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return below_zero and _is_up(event, stands_at(losses))
+    return below_zero and event.back is None and _is_up(event, stands_at(losses))
+
+
+def back_at(event: Event, history: Observations) -> int | None:
+    """Step by which 50 records after the last alert of an event had its old level again; ``None``: none had by now."""
+    values = _series(history, event.measurement)
+    after = values.part(slice(int(np.searchsorted(values.steps, event.until, side="right")), None))
+    whole = after.part(slice(0, len(after) - len(after) % REARM_STEPS))
+    medians = np.median(whole.values.reshape(-1, REARM_STEPS), axis=1)
+    back = np.flatnonzero(np.abs(medians - event.before) < np.abs(medians - event.value))
+    return int(whole.steps[REARM_STEPS * (back[0] + 1) - 1]) if len(back) else None
+
+
+def _series(history: Observations, measurement: str) -> Series:
+    if measurement != PER_RATE:
+        return finite(history, measurement)
+    rates = history["learning_rate"]
+    known = np.isfinite(history["update_rms"]) & np.isfinite(rates) & (rates > 0.0)
+    return Series(history.step[known], history["update_rms"][known] / rates[known])
 
 
 def _is_up(event: Event, now: float) -> bool:

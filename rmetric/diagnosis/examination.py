@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, lasts, rise_to_the_end
+from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, back_at, lasts, rise_to_the_end
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.not_judged import Measured, not_judged
@@ -71,7 +71,7 @@ class Examination:
         self._trained = math.nan
         """How many tensors are trained, as far as records say."""
         self._fewer: list[str] = []
-        """Where they became fewer: a step and the numbers; one more than are told if there are more."""
+        """By when they became fewer: a step and the numbers; one more than are told if there are more."""
         self._begun = self._ended = False
         """Whether the log, of a kind that says both, says that the run begins, and that it ends."""
         self._failure: Mapping[str, Any] | None = None
@@ -112,7 +112,7 @@ class Examination:
                 self._note_change(*(line.get(name) for name in ("step", "setting", "before", "now")))
 
     def _note_fewer(self, observations: Observations) -> None:
-        """Take in where fewer tensors are trained than before."""
+        """Take in by when fewer tensors are trained than before: a monitor records it once it has lasted."""
         trained = observations["trained_parameters"]
         for row in np.flatnonzero(~np.isnan(trained)).tolist():
             before, self._trained = self._trained, float(trained[row])
@@ -171,6 +171,7 @@ class Examination:
         for event in seeker.events:
             self._say_what_changed(event, history)
             event.over = seeker.is_over(event)
+            event.back = back_at(event, history)
             event.times = times if event is risen else 0.0
             event.lasts_to = self._last_step if seeker.stands(event) or lasts(event, history) else None
         found = findings_of(seeker.events, states_of(history), records, self._record_of(seeker.events))
@@ -203,7 +204,7 @@ class Examination:
             return
         event.changes = tuple(change for change in self._changes if event.step <= change.step <= event.until)
         settings = {change.setting: change.step for change in event.changes}
-        if event.kind in OF_A_RATE and "learning_rate" not in settings:
+        if event.kind in OF_A_RATE and "learning_rate" not in (event.measurement, *settings):
             event.rate = _risen_rate(event, history)
         event.kept = tuple(name for name, last in settings.items() if self._is_kept(name, last, history))
 
@@ -239,7 +240,7 @@ class Examination:
         if anew:
             told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
         if self._fewer:
-            told.append(f"fewer tensors were trained from {_listed(self._fewer)} on")
+            told.append(f"fewer tensors were trained by {_listed(self._fewer)}")
         return told
 
     def _record_of(self, events: Sequence[Event]) -> Callable[[int], float]:

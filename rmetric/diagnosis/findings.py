@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings
-from rmetric.diagnosis.events import GRAVE, Event
+from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings, possible
+from rmetric.diagnosis.events import GRAVE, PER_RATE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
@@ -35,6 +36,8 @@ UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
 """Kinds whose measurement is too high."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
 """Kinds that healthy runs show as well, where somebody wants them: no rate of them is known."""
+MOST_CAUSES = 3
+"""Likely causes of the event that a state began with that are told before the state's own."""
 MOST_TOLD = 5
 """Changes of settings that are told of one event."""
 NAMES = {
@@ -43,7 +46,8 @@ NAMES = {
     "grad_agreement": "agreement of the gradient with the steps before",
     "settings_changed": "settings that changed",
     "learning_rate": "learning rate",
-    "update_rms": "update RMS", "hardware_events": "hardware events", "event_worker": "hardware events",
+    "update_rms": "update RMS", PER_RATE: "update RMS / learning rate",
+    "hardware_events": "hardware events", "event_worker": "hardware events",
     "lambda": "hardware events an hour", "step_time_s": "step time (s)", "step_time_max_s": "longest step (s)",
 }  # fmt: skip
 """Measurement → its name in a sentence."""
@@ -88,15 +92,26 @@ def failed(step: int, reason: str) -> Finding:
 def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event | None, list[Event]]:
     """The event that a state began with, in the record ``since``, and those of its course.
 
-    The latest to begin by then says most about its causes, unless it had passed; so many records later an event may
-    still be that: the third high loss raises an alert. What begins later belongs to a state unless it is news. What
+    The latest to begin by then says most about its causes, unless it had passed: 50 records before, or, of a loss that
+    climbs, which detectors get used to, unless it had come back. So many records later an event may still be that: the
+    third high loss raises an alert. What begins later belongs to a state unless it is news. What
     lets a loss move explains more than that it has not fallen.
     """
     kinds = () if state.moved else EXPLAINS.get(state.name, ())
     of_it = [event for event in events if event.kind in kinds]
     before = [event for event in of_it if event.record <= since + LOST_RECORDS]
-    lasted = [event for event in before if event.lasts_to is not None or event.last_record + REARM_STEPS >= since]
+    lasted = [
+        event
+        for event in before
+        if event.lasts_to is not None or event.last_record + REARM_STEPS >= since or _climbs_into(state, event)
+    ]
     return next(reversed(lasted), None), [event for event in of_it[len(before) :] if not _is_news(event)]
+
+
+def _climbs_into(state: State, event: Event) -> bool:
+    """Whether a state is that of the loss which rose in an event, and which had not come back when it began."""
+    rose = state.name == "WORSE_LEVEL" and (event.kind, event.measurement) == ("LOSS_RISE", "training_loss")
+    return rose and (event.back is None or event.back > state.since)
 
 
 def _is_news(event: Event) -> bool:
@@ -108,7 +123,7 @@ def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Fi
     """A state with the event that it began with, and those of its course."""
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
-        causes = list(dict.fromkeys([*_advice([origin]).causes[:2], *causes]))
+        causes = list(dict.fromkeys([*_advice([origin]).causes[:MOST_CAUSES], *causes]))
     own: Severity = "error" if state.name in BROKEN else "warning"
     severities = [own, *(_severity(event) for event in (origin, *course) if event is not None)]
     return Finding(
@@ -124,15 +139,20 @@ def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Fi
     )
 
 
+def _first(events: Sequence[Event]) -> Event:
+    """The first of several that lasts; the first of all, if none does."""
+    return next((event for event in events if event.lasts_to is not None), events[0])
+
+
 def _of_events(events: Sequence[Event], records: int) -> Finding:
-    first, last = events[0], events[-1]
+    first = _first(events)
     advice = _advice(events)
     surprise = max((event.surprise for event in events if not math.isnan(event.surprise)), default=math.nan)
     return Finding(
         name=first.kind,
         severity=max((_severity(event) for event in events), key=SEVERITIES.index),
         step=first.step,
-        until=last.last_step,
+        until=max(event.last_step for event in events),
         sentence=_sentence(events),
         numbers={
             "value": first.value, "highest": max(event.highest for event in events), "before": first.before,
@@ -146,10 +166,15 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
 
 
 def _advice(events: Sequence[Event]) -> Advice:
-    """Advice on events of one kind; on the settings that changed, where that is the kind."""
-    if events[0].kind != "SETTING_CHANGED":
-        return ADVICE[events[0].kind]
-    return advice_on_settings([change.setting for event in events for change in event.changes])
+    """Advice on events of one kind, with the causes that one of them at least may have.
+
+    On the settings that changed, where that is the kind.
+    """
+    if events[0].kind == "SETTING_CHANGED":
+        return advice_on_settings([change.setting for event in events for change in event.changes])
+    advice = ADVICE[events[0].kind]
+    causes = {cause for event in events for cause in possible(advice.causes, event.rate_now, event.rate_before)}
+    return replace(advice, causes=tuple(cause for cause in advice.causes if cause in causes))
 
 
 def _severity(event: Event) -> Severity:
@@ -173,9 +198,10 @@ def _sentence(events: Sequence[Event]) -> str:
 
 
 def _of_subject(events: Sequence[Event]) -> str:
-    """The first of several, those with a setting that is kept, and how many they are."""
+    """The first of several, the first that lasts, those with a setting that is kept, and how many they are."""
+    told = (event for event in events if event is events[0] or event is _first(events) or event.kept)
     again = f"; {len(events)} times in all, last at step {events[-1].step:,}" if len(events) > 1 else ""
-    return "; ".join(_what(event) for event in events if event is events[0] or event.kept) + again
+    return "; ".join(map(_what, told)) + again
 
 
 def _what(event: Event) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rmetric.advice import ADVICE, RATE_OF_0, Advice, advice_on_settings, setting_in_words
+from rmetric.advice import ADVICE, Advice, advice_on_settings, possible, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
@@ -153,7 +153,9 @@ def _by_cause(
             [f"gradients point where those before did (agreement {agreement} of 1)"],
             _in_full(ADVICE["GRADIENT_REPEATS"]),
         )
-    updated, stands = cause == "update_rms", observation["update_rms"] == 0.0
+    updated = cause == "update_rms"
+    # beside another cause an update of 0 may be one that a loss scaler left out
+    stands = (updated or not cause) and observation["update_rms"] == 0.0
     seen = _off_course(observation, outliers, with_rate=updated or stands)
     if stands:
         return Explanation("no_update", seen, _on_no_update(observation))
@@ -272,9 +274,7 @@ def _on_no_update(observation: Observation) -> str:
     advice = ADVICE["ZERO_UPDATE"]
     if observation["learning_rate"] == 0.0:
         return f"The learning rate is 0: nothing is learned until it rises again. {advice.action}"
-    if observation["learning_rate"] > 0.0:
-        advice = replace(advice, causes=tuple(cause for cause in advice.causes if cause != RATE_OF_0))
-    return _in_full(advice)
+    return _in_full(replace(advice, causes=possible(advice.causes, observation["learning_rate"])))
 
 
 def number_in_words(value: float) -> str:

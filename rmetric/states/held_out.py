@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Self
 
 import numpy as np
@@ -75,15 +76,23 @@ class HeldOut:
 
     @property
     def leaps_with_training(self) -> bool:
-        """Whether the training loss leaps between the last evaluation near the lowest one and the next.
+        """Whether the training loss leaps just before or after the last evaluation near the lowest one.
+
+        Validation losses lag behind: the lowest may follow a leap that training batches show at once.
+        """
+        values: Floats = self.evaluations.values
+        steps: NDArray[np.int64] = self.evaluations.steps
+        low = int(np.flatnonzero(values <= values[self.lowest] + self.least_rise)[-1])
+        about = steps[max(low - 1, 0) : low + 2].tolist()
+        return any(self._leaps(first, last) for first, last in pairwise(about))
+
+    def _leaps(self, first: int, last: int) -> bool:
+        """Whether the training loss leaps between two evaluations, at these steps.
 
         A leap upward ends more than twice as far above the median of as many losses before it (20 at least) as their
         highest. One downward ends at a hundredth of their lowest, or below zero by ten times their largest.
         """
-        steps: NDArray[np.int64] = self.evaluations.steps
-        values: Floats = self.evaluations.values
-        low = int(np.flatnonzero(values <= values[self.lowest] + self.least_rise)[-1])
-        begin, end = (self._at(int(step) + 1) for step in (steps[low], self._evaluated_after(int(steps[low]))))
+        begin, end = self._at(first + 1), self._at(last + 1)
         losses: Floats = self.loss.values
         leap = losses[begin:end]
         before = losses[max(begin - max(len(leap), LEAST_BEFORE), 0) : begin]

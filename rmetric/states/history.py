@@ -14,7 +14,7 @@ from rmetric.state import state_of
 
 READS = (
     *("training_loss", "validation_loss", "learning_rate", "grad_norm", "uniform_gap", "planned_changes", "reward"),
-    "step_time_s",
+    *("step_time_s", "update_rms"),
 )
 """Measurements that states are recognised from, or that a run is described by."""
 MOST_RECORDS = 4096
@@ -131,7 +131,7 @@ class History:
         return with_evaluations(Observations(step, whole.columns, whole.evaluated), *self._evaluations)
 
     def state_dict(self) -> dict[str, Any]:
-        """The records in plain values: some 260 kB at most."""
+        """The records in plain values: some 290 kB at most."""
         self._take_in()
         return {
             "first": self._first, "broken": self._broken,

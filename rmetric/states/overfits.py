@@ -19,8 +19,8 @@ def overfits(observations: Observations) -> Evidence | None:
     The lowest itself says nothing of a rise: it lies below the others because it was chosen. 0 where the rise is
     neither significant nor steady, or below the noise of an evaluation or 1 % of the fall before it; where the training
     loss does not fall over the same steps, or ends no lower than it stood at the lowest validation loss; where it leaps
-    as the validation loss begins to rise: labels or data have changed, however far it falls again. What was before a
-    change that somebody has announced is no lowest value.
+    as the validation loss begins to rise, or just before: labels or data have changed, however far it falls again. What
+    was before a change that somebody has announced is no lowest value.
     """
     held_out = HeldOut.of(observations)
     if held_out is None:

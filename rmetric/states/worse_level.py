@@ -1,4 +1,4 @@
-"""WORSE_LEVEL: the training loss has settled above a level that it had before."""
+"""WORSE_LEVEL: the training loss has settled above a level that it had before, or rises to the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from rmetric.records import Observations
 from rmetric.states.base import Evidence
-from rmetric.states.series import Floats, Series, finite, levels, noise, since_planned
+from rmetric.states.series import Floats, Series, finite, levels, noise, rises, since_planned
 
 LEAST_RECORDS = 50
 """Enough for ten blocks: three for the end of the run, and some for a level before it."""
@@ -24,6 +24,8 @@ SETTLED = 0.1
 """Share of the run that a level takes at least, at its end."""
 FAR = 10.0
 """Multiple of the distance between the two levels above which a block says nothing of the noise about them."""
+RISING = 0.01
+"""Largest p-value of a rise of the blocks at the end: it has not settled."""
 FLOOR = 0.01
 """Share of the fall from the run's first block to its best level below which a difference is none."""
 
@@ -67,8 +69,15 @@ def worse_level(observations: Observations) -> Evidence | None:
         score=0.0 if none else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
-        sentence=f"the training loss has settled at about {settled:.4g}; it had been at {best:.4g}",
+        sentence=f"the training loss {_now(blocks.values[-end:])}; it had been at {best:.4g}",
     )
+
+
+def _now(end: Floats) -> str:
+    """What the loss does in the blocks at the end of a run."""
+    if rises(end) <= RISING:
+        return f"still rises, and is at about {end[-1]:.4g}"
+    return f"has settled at about {end.min():.4g}"
 
 
 def _is_meant(

@@ -58,5 +58,5 @@ def worse_validation(observations: Observations) -> Evidence | None:
             "evaluations": float(len(after)),
         },
         sentence=f"the validation loss stands at about {level:.4g} in {len(after)} evaluations; it had come down to "
-        f"{lowest:.4g}, and the training loss {'went on falling' if p_training <= FALLING else 'has not risen'}",
+        f"{lowest:.4g}, and the training loss {'has fallen since' if p_training <= FALLING else 'has not risen'}",
     )

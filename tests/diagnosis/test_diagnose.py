@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import rmetric
-from rmetric.advice import ADVICE
+from rmetric.advice import ADVICE, RATE_JUMP, RATE_OF_0
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
 from rmetric.diagnosis import Examination, diagnose, diagnose_runs
 from rmetric.diagnosis.events import PART_RECORDS, EventSeeker
@@ -88,7 +88,7 @@ def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
     loss[300:], norm[300:] = np.inf, np.inf
     (finding,) = diagnose(run_of(loss, norm)).findings
     assert (finding.name, finding.severity, finding.step, finding.until) == ("DEAD", "error", 300, 399)
-    assert "step 300" in finding.sentence
+    assert "step 300" in finding.sentence and "a bad batch" in finding.causes
 
 
 @pytest.mark.parametrize(("before", "told"), [(20, 20), (100, 50)])
@@ -165,6 +165,56 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
     (finding,) = diagnose(Observations(run.step, {**run.columns, "step_time_s": times})).findings
     assert (finding.name, finding.severity) == ("SLOW_STEPS", severity)
     assert (finding.until == 799) == (severity == "warning")
+
+
+def test_updates_that_were_back_are_over_for_good_though_they_rise_later_by_degrees() -> None:
+    sizes = 1e-3 * norms(800) * np.exp(np.clip(np.arange(800) - 400.0, 0.0, None) / 300.0)
+    sizes[300:340] *= 3.0
+    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "update_rms": sizes})).findings
+    assert (finding.name, finding.severity, finding.step) == ("UPDATE_RISE", "note", 300)
+    assert finding.until < 340 and "at the end" not in finding.sentence
+
+
+@pytest.mark.parametrize(
+    ("halves_in", "leap", "larger", "told", "jump"),
+    [
+        (np.inf, 1.0, 30.0, "update RMS 0.0", False),
+        (25.0, 1.0, 1.6, "update RMS / learning rate 0.1", False),
+        (np.inf, 30.0, 1.0, "learning rate 0.3 at step 300; 0.01 before", True),
+    ],
+    ids=["update", "by the rate", "rate"],
+)
+def test_of_updates_that_rose_what_did_is_told(
+    halves_in: float, leap: float, larger: float, told: str, jump: bool
+) -> None:
+    """A monitor knows the learning rate of the next update, and the size of the last one."""
+    at = np.arange(400.0)
+    rates = 0.01 * 0.5 ** (at / halves_in) * np.where(at < 300, 1.0, leap)
+    sizes = 0.1 * np.append(rates[0], rates[:-1]) * norms() * np.where(at < 300, 1.0, larger)
+    columns = {"training_loss": losses(), "update_rms": sizes, "learning_rate": rates}
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    assert finding.name == "UPDATE_RISE" and finding.sentence.startswith(told)
+    assert finding.numbers["value"] > finding.numbers["before"]
+    assert (RATE_JUMP in finding.causes) == jump
+
+
+@pytest.mark.parametrize(("rate", "possible"), [(1.0, False), (0.0, True), (math.nan, True)])
+def test_a_learning_rate_that_is_known_rules_out_that_it_is_0(rate: float, possible: bool) -> None:
+    sizes, rates = 1e-3 * norms(), np.full(400, rate)
+    sizes[300:320] = 0.0
+    columns = {"training_loss": losses(), "update_rms": sizes, "learning_rate": rates}
+    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    assert finding.name == "ZERO_UPDATE" and (RATE_OF_0 in finding.causes) == possible
+
+
+def test_of_several_events_the_one_that_lasts_is_the_begin_of_the_finding() -> None:
+    times = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 800))
+    times[250:350] *= 4.0
+    times[600:] *= 8.0
+    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "step_time_s": times})).findings
+    assert (finding.severity, finding.until) == ("warning", 799) and 600 <= finding.step <= 610
+    assert finding.numbers["value"] > 3.0 and finding.sentence.startswith("step time (s) 1.9")
+    assert finding.sentence.endswith(f"and it is so at the end; 2 times in all, last at step {finding.step}")
 
 
 @pytest.mark.parametrize(("rise", "first"), [(3.0, "LOSS_RISE"), (np.inf, "NOT_FINITE")])
@@ -283,6 +333,17 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+@pytest.mark.parametrize(("back", "told"), [(800, {"WORSE_LEVEL": 306}), (370, {"WORSE_LEVEL": 618, "LOSS_RISE": 306})])
+def test_a_loss_that_climbs_to_the_end_began_with_its_first_alert_unless_it_came_back(
+    back: int, told: dict[str, int]
+) -> None:
+    """Detectors get used to what climbs: most of it is quiet."""
+    at = np.arange(800.0)
+    rise = np.clip(at - np.where(at < back, 300.0, 500.0), 0.0, None) / 80.0
+    found = diagnose(run_of(losses(800) + rise)).findings
+    assert {finding.name: finding.step for finding in found} == pytest.approx(told, abs=20)
+
+
 @pytest.mark.parametrize(
     ("name", "value", "until", "kind"),
     [("training_loss", np.inf, 305, "NOT_FINITE"), ("update_rms", 0.0, 330, "ZERO_UPDATE"),
@@ -388,9 +449,9 @@ def test_records_that_are_taken_in_by_whole_columns_change_nothing() -> None:
         norm[at : at + 10] *= 20.0
     one_by_one, at_once = EventSeeker(), EventSeeker()
     begun = [event for record in run_of(loss, norm) if (event := one_by_one.update(record)) is not None]
-    assert [*at_once.extend(run_of(loss, norm))] == begun
+    assert repr([*at_once.extend(run_of(loss, norm))]) == repr(begun)  # a rate that is not measured is NaN
     assert len(begun) == 2  # the third is no worse
-    assert (at_once.events, at_once.records) == (one_by_one.events, one_by_one.records)
+    assert (repr(at_once.events), at_once.records) == (repr(one_by_one.events), one_by_one.records)
 
 
 def test_what_cannot_be_judged_is_named_with_the_reason() -> None:
@@ -662,8 +723,8 @@ def test_of_tensors_that_became_fewer_again_and_again_the_first_times_are_told()
     (note,) = diagnose(
         Observations(np.arange(300), {"training_loss": losses(300), "trained_parameters": trained})
     ).notes
-    assert note.startswith("fewer tensors were trained from step 40 (8, not 9), step 80 (7, not 8)")
-    assert note.endswith("step 200 (4, not 5) and later ones on")
+    assert note.startswith("fewer tensors were trained by step 40 (8, not 9), step 80 (7, not 8)")
+    assert note.endswith("step 200 (4, not 5) and later ones")
 
 
 @pytest.mark.parametrize(("every", "too_often"), [(1, True), (17, True), (18, False)])

@@ -247,13 +247,15 @@ def test_an_alert_for_hardware_names_the_worker() -> None:
     assert "most of them of worker 3" in message
 
 
-def test_batches_that_pass_do_not_hide_that_nothing_is_learned_any_more() -> None:
+@pytest.mark.parametrize("left_out", [(), (101, 102)])
+def test_batches_that_pass_do_not_hide_that_nothing_is_learned_any_more(left_out: tuple[int, ...]) -> None:
+    """Nor are they told to be that where a loss scaler leaves out their updates."""
     detectors = DetectorSet(["r_metric_robust"], None)
     rng = np.random.default_rng(0)
     told = []
     for step in range(1, 200):
         loss = 2.0 + 0.01 * rng.normal() + 3.0 * (100 <= step < 104)
-        update = 1e-3 * math.exp(0.05 * rng.normal()) * (step < 130)
+        update = 1e-3 * math.exp(0.05 * rng.normal()) * (step < 130 and step not in left_out)
         seen = Observation(step, training_loss=loss, update_rms=update, learning_rate=1e-3)
         numbers = StepNumbers([], np.empty(0), np.empty(0), {}, [])
         told += [(alert.cause, alert.step < 130) for alert in detectors.update(seen, numbers).news]

@@ -212,7 +212,7 @@ def test_layers_that_are_frozen_by_accident_are_told_of_once_and_are_no_alert(
     assert sum(TRAINED in record.getMessage() for record in caplog.records) == len(lines)
     assert monitor.alerts == {}
     (note,) = (note for note in rmetric.diagnose(log).notes if "tensors" in note)
-    assert note == "fewer tensors were trained from step 72 (5, not 6), step 152 (5, not 6), step 232 (5, not 6) on"
+    assert note == "fewer tensors were trained by step 72 (5, not 6), step 152 (5, not 6), step 232 (5, not 6)"
 
 
 def test_micro_batches_of_an_unfrozen_layer_count_from_the_next_step_on(tmp_path: Path) -> None:

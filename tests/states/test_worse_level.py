@@ -55,6 +55,9 @@ def test_a_worse_level_lasts() -> None:
     assert "has settled at about" in state.sentence
     assert 240 <= state.since <= 260
     assert names(observed(training_loss=spike)) == []
+    climbing = FALLING + np.clip(np.arange(RECORDS) - 250.0, 0.0, None) / 50.0
+    (state,) = states_of(observed(training_loss=climbing))
+    assert "still rises, and is at about" in state.sentence
 
 
 @pytest.mark.parametrize(("validation_rises", "found"), [(True, True), (False, False)])

@@ -50,6 +50,10 @@ def test_a_validation_loss_that_steps_up_and_stays_is_worse_where_the_training_l
     (state,) = states_of(stepping_up(5, falling))
     assert (state.name, state.since) == ("WORSE_VALIDATION", 310)
     assert state.numbers["level"] == pytest.approx(0.85, abs=0.03)
+    leapt = falling + np.where(np.arange(RECORDS) < 295, 0.0, 5.0 * 0.9 ** (np.arange(RECORDS) - 295.0))
+    for training in (falling, leapt):  # of neither is it said that it went on falling
+        assert names(stepping_up(5, training)) == ["WORSE_VALIDATION"]
+        assert "the training loss has fallen since" in states_of(stepping_up(5, training))[0].sentence
     assert not names(stepping_up(1, falling))  # a single one, and back
     rising = np.concatenate([falling[:300], falling[300] + 0.001 * np.arange(100)])
     assert "WORSE_VALIDATION" not in names(stepping_up(5, rising))

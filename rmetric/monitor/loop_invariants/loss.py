@@ -37,13 +37,15 @@ class LossFalls(OfLate):
 
     A loss falls as a model learns, but not tenfold at once. One that has become another function does, one that is
     averaged over what is masked, or one whose answer has come to be among the inputs. Of a loss that is 0 or negative
-    no ratio tells.
+    no ratio tells, nor of one that crosses 0: it comes as near to it as it likes.
     """
 
     breaks = 3
 
     def _value(self, measured: Mapping[str, float]) -> float:
         loss = measured.get("training_loss", math.nan)
+        if loss <= 0.0:
+            self.begin_anew()
         return loss if 0.0 < loss < math.inf else math.nan
 
     def _is_far(self, least: float, most: float) -> bool:
