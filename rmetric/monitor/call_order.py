@@ -89,7 +89,8 @@ class CallOrder:
 
     The evidence is direct: which gradients are there, whether they are the very same ones as before, and which the
     optimizer finds. So nothing is said of a loop that accumulates, skips or freezes; of an optimizer that calls a
-    closure, as Lightning's all do, only that its gradients were clipped before; of one that steps inside the backward pass, that its gradients are gone when the monitor comes.
+    closure, as all of Lightning's do, only that gradients were clipped before; of one that steps inside the backward
+    pass, that its gradients are gone when the monitor comes.
 
     Parameters
     ----------

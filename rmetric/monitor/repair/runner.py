@@ -188,7 +188,7 @@ class PolicyRunner:
         if observation is None or observation.step != self._went_back_at + 1:
             return observation
         seen = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
-        seen.planned_changes -= 1.0
+        seen.planned_changes = seen["planned_changes"] - 1.0
         return seen
 
     def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
