@@ -97,10 +97,10 @@ def test_help_begins_with_a_capital_and_a_symbol_stays_what_it_is(tmp_path: Path
     path = tmp_path / "job.prom"
     sink = PrometheusTextfile(path)
     sink.start(CONFIG, resume_step=None)
-    sink.event(metrics(1, **{"training_loss": 2.0, "lambda": 0.0, "sigma_sq": 1.0}))
+    sink.event(metrics(1, **{"grad_norm": 2.0, "lambda": 0.0, "sigma_sq": 1.0}))
     helps = [line.split(" ", 3)[3] for line in path.read_text(encoding="utf-8").splitlines() if "# HELP" in line]
     begins = {text.partition(":")[0] for text in helps}
-    assert {"Training loss, nats", "λ", "σ²"} <= begins
+    assert {"Global gradient norm, before clipping", "λ", "σ²"} <= begins
 
 
 def test_a_relative_path_stays_where_the_textfile_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
