@@ -115,6 +115,14 @@ class StreamingDetector(Detector):
         """Measurement that the latest score is mostly due to, for a message; empty where the detector does not say."""
         return ""
 
+    @property
+    def carried(self) -> int:
+        """Records before the latest one whose values, those that are not finite too, may make its score what it is.
+
+        0: the latest record makes it, or the detector does not say.
+        """
+        return 0
+
     @abstractmethod
     def update(self, observation: Observation) -> float:
         """Score of the next record."""

@@ -101,3 +101,7 @@ class RobustRMetricDetector(CompiledDetector):
     @property
     def cause(self) -> str:
         return self._latest.cause if self._latest else ""
+
+    @property
+    def carried(self) -> int:
+        return self._latest.carried if self._latest else 0

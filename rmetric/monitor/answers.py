@@ -37,9 +37,10 @@ class AnswerWatch:
             optimizer.register_step_post_hook(UpdateHook(self._after_update)),
         ]
 
-    def given(self, proceed: bool) -> None:
-        """Take an answer of ``monitor.step``."""
+    def given(self, proceed: bool) -> bool:
+        """Take an answer of ``monitor.step``; returns whether it prevents an update."""
         self._asked, self._refused = True, not proceed and not self.too_late
+        return self._refused
 
     @ends_alone
     def _before_update(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

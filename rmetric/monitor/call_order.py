@@ -49,7 +49,7 @@ WORDS = {
     "each pass": "monitor.step(loss) is called after each of several backward passes that add up; call it once, after "
     "the last one and before optimizer.step()",
     "clipped": f"the gradient norm was the same in {CLIPPED} steps with other losses: gradients are clipped before "
-    "monitor.step(loss) sees them; call it before clip_grad_norm_",
+    "monitor.step(loss) sees them; call it before clip_grad_norm_ (in Lightning, clip with self.clip_gradients)",
     "scaled": "gradients are still multiplied by the scale of the GradScaler when monitor.step(loss) sees them; call "
     "scaler.unscale_(optimizer) before it",
     "not cleared": "gradients are never cleared: when backward() began, those of the last update were still there; add "
@@ -88,8 +88,9 @@ class CallOrder:
     """Watches the order of backward passes, calls of the monitor and updates in the first steps.
 
     The evidence is direct: which gradients are there, whether they are the very same ones as before, and which the
-    optimizer finds. So nothing is said of a loop that accumulates, skips or freezes, nor of an optimizer that calls
-    a closure; of one that steps inside the backward pass, that its gradients are gone when the monitor comes.
+    optimizer finds. So nothing is said of a loop that accumulates, skips or freezes; of an optimizer that calls a
+    closure, as all of Lightning's do, only that gradients were clipped before; of one that steps inside the backward
+    pass, that its gradients are gone when the monitor comes.
 
     Parameters
     ----------
@@ -124,7 +125,7 @@ class CallOrder:
         self._told: set[str] = set()
         self._untold: list[str] = []
         self._calls = self._updates = 0
-        self._update_came_first = self._updating = self._touched = self._had_gradients = False
+        self._update_came_first = self._updating = self._touched = self._had_gradients = self._has_closure = False
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
@@ -144,7 +145,7 @@ class CallOrder:
         self._calls += 1
         if self._updating or self._calls > STEPS:  # ``_updating``: a closure calls the monitor
             self.close()
-        else:
+        elif not self._has_closure:
             self._look()
 
     @ends_alone
@@ -195,8 +196,8 @@ class CallOrder:
 
     @ends_alone
     def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if has_closure(args, kwargs):
-            self.closed = True  # hooks are given back at the end: one cannot be removed while it runs
+        self._has_closure |= has_closure(args, kwargs)
+        if self._has_closure:  # its passes, and the calls of the monitor in them, come after this
             return
         if torch._C._current_graph_task_id() != -1:  # an optimizer inside the backward pass
             return

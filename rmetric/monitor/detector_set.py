@@ -17,6 +17,8 @@ from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, 
 from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.transfer import StepNumbers
 
+LONG_AGO = 2**31
+"""Records since what has never been."""
 SMOOTHING = 0.1
 """Weight of a new gradient norm in its running mean: a memory of about 20 steps."""
 
@@ -57,7 +59,7 @@ class DetectorSet:
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
         self._vocabulary = vocabulary
         self._episodes = {name: EpisodesByCause() for name in self.detectors}
-        self._told = _Told()
+        self._told, self._broken_ago = _Told(), dict.fromkeys(self.detectors, LONG_AGO)
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline()
@@ -103,13 +105,25 @@ class DetectorSet:
             )
             for name in above
         }
-        self._told.update(observation.step, exceeded)
+        self._count_broken(exceeded)
+        news = {name: explanation for name, explanation in exceeded.items() if not self._carried(name, explanation)}
+        self._told.update(observation.step, news)
         alerts = []
         for name, apart in self._episodes.items():
-            if apart.begin(observation.step, [exceeded[name].cause] if name in exceeded else []):
+            if apart.begin(observation.step, [news[name].cause] if name in news else []):
                 alerts.append(self._alert(name, observation, scores[name], exceeded[name], worst or {}))
                 self.first_alerts.setdefault(name, observation.step)
         return Detections(r, tuple(exceeded), tuple(alerts), self.first_alerts)
+
+    def _count_broken(self, exceeded: Mapping[str, Explanation]) -> None:
+        """Count the records since each detector found something that is not finite."""
+        for name, ago in self._broken_ago.items():
+            broken = name in exceeded and exceeded[name].cause == "not_finite"
+            self._broken_ago[name] = 0 if broken else ago + 1
+
+    def _carried(self, name: str, explanation: Explanation) -> bool:
+        """Whether a detector is above its threshold for what was not finite, and told of, a few records ago."""
+        return explanation.cause == "off_course" and self._broken_ago[name] <= self.detectors[name].carried
 
     def _alert(
         self, name: str, observation: Observation, score: float, explanation: Explanation, worst: Mapping[str, str]

@@ -273,8 +273,8 @@ class TrainingMonitor:
             self._measurer.keep_pace()
         proceed: bool = self._step(loss, recompute)
         proceed = self._agreed(proceed) if self._sync else proceed
-        if self._answers is not None:
-            self._answers.given(proceed)
+        if self._answers is not None and self._answers.given(proceed):
+            self._measurer.update.forget()  # an update that is left out has no size, not one of 0
         return proceed
 
     def _agreed(self, proceed: bool) -> bool:
@@ -314,6 +314,8 @@ class TrainingMonitor:
             if self._answers is not None and not (self._sync or self._policies.enabled):
                 self._answers.close()
         previous, self._pending = self._pending, self._measure(computation)
+        if self._policies is not None and self._policies.went_back(self.step_number):
+            self._announce("the monitor went back to an earlier state", self.step_number + 1)
         self._process(previous)
         if not self._sync and self._policies is None:
             return True

@@ -20,7 +20,7 @@ from rmetric.robust.context import Context, LearningCurve, Rewards, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
-from rmetric.robust.reference import WARM_UP, WINDOW
+from rmetric.robust.reference import LEVEL_RECORDS, WARM_UP, WINDOW
 from rmetric.robust.surprise import OwnBar, Tail
 
 VERSION = 3
@@ -116,6 +116,11 @@ class RobustRValue(NamedTuple):
     def cause(self) -> str:
         """Measurement of the strongest statistic; empty if there is none."""
         return self.statistic.partition(".")[0]
+
+    @property
+    def carried(self) -> int:
+        """Records before this one, of which one that was not finite may still count: in a mean of eight it does."""
+        return LEVEL_RECORDS - 1 if self.statistic.endswith(".level") else 0
 
 
 class Statistics:

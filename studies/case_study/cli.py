@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -143,8 +144,13 @@ def main(argv: Sequence[str]) -> None:
     given |= {"faults": tuple(args.faults)} if args.faults else {}
     plan = CaseStudyPlan(**given, plugins=tuple(map(str, args.plugin)))
     jobs = args.jobs or default_jobs(plan.device)
-    print(opening(plan, jobs), flush=True)
-    with progress_of(plan, begin=lambda: discard_results(out)) as tell:
+
+    def begin() -> None:
+        tqdm.write(opening(plan, jobs))
+        sys.stdout.flush()
+        discard_results(out)
+
+    with progress_of(plan, begin=begin) as tell:
         study = run_case_study(plan, out, jobs=jobs, on_progress=tell)
     results = CaseResults.of(study, plugins=args.plugin)
     command = as_typed("python run_case_study.py", argv)

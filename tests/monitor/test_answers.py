@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import Tensor
 
+from rmetric import read_run
+from rmetric.detectors import make_detector
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.call_order import WORDS
 from rmetric.monitor.repair import RecomputeStep, SkipUpdate
-from tests.monitor.common import small_loss, small_training
+from tests.monitor.common import events_of, small_loss, small_training
 
 BROKEN = 6
 
@@ -71,3 +75,24 @@ def test_no_policy_acts_where_a_closure_makes_the_update_before_it_is_asked(
         [(BROKEN - 1, "agrees"), (BROKEN - 1, "skipped")] if inside else []
     )
     assert caplog.messages == ([] if inside else [WORDS["update first"]])
+
+
+@pytest.mark.parametrize("row", [1, 3, 4, 12])
+def test_updates_that_were_left_out_are_no_cause_of_an_alert(row: int, tmp_path: Path) -> None:
+    """Neither their size of 0 in the records after, nor what is left there of numbers that were not finite."""
+    model, optimizer = small_training()
+    log, scores, broken = tmp_path / "run.jsonl", [], range(150, 150 + row)
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, sync=True) as monitor:
+        scored = monitor._pipeline.detectors.detectors["r_metric_robust"]
+        for step in range(1, 200):
+            optimizer.zero_grad()
+            loss = small_loss(model, step) * (math.nan if step in broken else 1.0)
+            loss.backward()
+            if monitor.step(loss):
+                optimizer.step()
+            scores.append(scored._latest.r)  # type: ignore[attr-defined]
+    assert [alert["cause"] for alert in events_of(log, "ALERT")] == ["not_finite", "not_finite"]
+    run = read_run(log)
+    unmeasured = run.observations.step[np.isnan(run.observations["update_rms"])]
+    assert unmeasured.tolist() == [1, *(step + 1 for step in broken)]
+    assert make_detector("r_metric_robust").score_run(run.observations).tolist() == scores

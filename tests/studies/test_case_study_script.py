@@ -201,7 +201,9 @@ def test_bad_input_is_one_line_before_any_training(
     earlier = tmp_path / "run_00_earlier.jsonl"
     earlier.write_text("{}\n")
     assert main([*options, "--out", str(tmp_path), "--jobs", "1"]) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
+    screen = capsys.readouterr()
+    lines = screen.err.strip().splitlines()
+    assert not screen.out  # no training is announced that is then refused
     assert len(lines) == 1 and lines[0].startswith("error: "), lines
     assert said in lines[0]
     assert [path.name for path in tmp_path.iterdir()] == [earlier.name]

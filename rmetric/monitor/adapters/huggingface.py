@@ -12,7 +12,6 @@ from weakref import ref
 
 import torch
 from torch import nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rmetric.attributes import replaced
 from rmetric.errors import UserError
@@ -96,12 +95,13 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
     def on_train_begin(
         self, args: Any, state: Any, control: Any, *, model: nn.Module, optimizer: Any, **_: Any
     ) -> None:
-        """Wait for the first forward and backward pass.
+        """Wait for the first batches and their backward pass.
 
         No event of the Trainer comes between the last backward pass of a step and clipping, and none tells of the loss;
-        only ``accelerator.backward`` has both. A callback is given neither the accelerator nor, under DDP, the wrapped
-        model. So the next model to run forward that holds this one is remembered, and the class of the accelerator is
-        watched until the one of this training makes its first backward pass; from then on that one object is.
+        only ``accelerator.backward`` has both. A callback is given neither the accelerator nor, under DDP or compiled,
+        the wrapped model. So the Trainer tells of that when it fetches its first batches, and the class of the
+        accelerator is watched until the one of this training makes its first backward pass; from then on that one
+        object is. (A hook that waits for the model to run forward is one that ``torch.compile`` warns of.)
         """
         self._leave()
         if vars(state).setdefault("rmetric_callback", self) is not self:  # every training has a state of its own
@@ -110,14 +110,14 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         unseen = UnseenPasses("a training_step of your own calls self.accelerator.backward(loss), not loss.backward()")
         self._unseen = unseen
         self._at_exit = AtExit(self._leave)  # no event tells of an exception or of Ctrl-C
-        original = _Accelerator.backward
+        original, fetch = _Accelerator.backward, _transformers.Trainer.get_batch_samples
         wrapped = model
 
-        def first_forward(module: nn.Module, inputs: Any) -> None:
+        def first_batches(trainer: Any, *args: Any, **options: Any) -> Any:
             nonlocal wrapped
-            if module.training and any(inside is model for inside in module.modules()):
-                wrapped = module
-                handle.remove()
+            if trainer.state is state:
+                wrapped = trainer.model_wrapped
+            return fetch(trainer, *args, **options)
 
         def first_backward(accelerator: Any, loss: torch.Tensor, **options: Any) -> None:
             if any(own is optimizer for own in accelerator._optimizers):
@@ -135,8 +135,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             else:
                 original(accelerator, loss, **options)
 
-        handle = register_module_forward_pre_hook(first_forward)
-        self._stack.callback(handle.remove)
+        self._stack.enter_context(replaced(_transformers.Trainer, "get_batch_samples", first_batches))
         self._stack.enter_context(replaced(_Accelerator, "backward", first_backward))
 
     def _begin(

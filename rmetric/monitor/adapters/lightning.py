@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rmetric.attributes import replaced
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
@@ -72,6 +74,9 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._rewarded: Tensor | None = None
         self._told_names = False
         self._asked_at, self._proceed = -1, True
+        self._looked = self._vetoed = False
+        """Whether the next update was looked at before its clipping; and whether the one that is due is left out."""
+        self._stack = ExitStack()
         self._unseen = UnseenPasses(BY_HAND)
         self._kept: KeptCheckpoints | None = None
         self._offered: set[tuple[str, int]] = set()
@@ -82,6 +87,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self._asked_at, self._reported, self._losses = -1, 0, []
+        self._looked = self._vetoed = False
+        self._stack.close()
         self._unseen = UnseenPasses(BY_HAND)
         policies = self._policies.take()
         self._kept = KeptCheckpoints(
@@ -103,6 +110,32 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
                     "the training goes on after step %d without a state of the monitor; its baselines begin anew",
                     trainer.global_step,
                 )
+            self._look_around_updates(trainer, pl_module)
+
+    def _look_around_updates(self, trainer: Any, pl_module: Any) -> None:
+        """Look before a module clips by itself, and take vetoed gradients away when nobody needs them any more.
+
+        No hook comes after those of the module and clipping, which find no gradients where they were taken away before.
+        A scaler has not unscaled yet when a module clips: then it is looked at after that.
+        """
+        plugin = trainer.precision_plugin
+        scaled = getattr(plugin, "scaler", None) is not None
+        clip, after_closure = plugin.clip_gradients, plugin._after_closure
+
+        def clip_gradients(optimizer: Any, *args: Any, **options: Any) -> None:
+            own = any(each is trainer.optimizers[0] for each in (optimizer, getattr(optimizer, "optimizer", None)))
+            if own and self._losses and not (pl_module.automatic_optimization or scaled):
+                self._looked = True
+                self._look(trainer, pl_module)
+            clip(optimizer, *args, **options)
+
+        def ready(model: Any, optimizer: Any) -> None:
+            after_closure(model, optimizer)
+            if self._vetoed:
+                optimizer.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+
+        self._stack.enter_context(replaced(plugin, "clip_gradients", clip_gradients))
+        self._stack.enter_context(replaced(plugin, "_after_closure", ready))
 
     def on_before_backward(self, trainer: Any, pl_module: Any, loss: Tensor) -> None:
         """Keep the loss of a micro-batch."""
@@ -117,24 +150,32 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
 
         An optimizer that evaluates its closure several times (LBFGS) comes here as often: the first time is the step's.
         """
+        self._vetoed = False
         if self.monitor is None:
             return
-        losses, self._losses = self._losses, []  # those before the step of another optimizer are its own
         if optimizer is not trainer.optimizers[0]:
+            self._losses = []  # those before the step of another optimizer are its own
             return
-        if not losses:  # ``training_step`` has skipped the step
+        looked, self._looked = self._looked, False
+        if not looked and not self._losses:  # ``training_step`` has skipped the step
             if not pl_module.automatic_optimization:
                 self._unseen.update()
             return
+        if looked or self._asked_at == trainer.global_step:
+            self._losses = []
+        else:
+            self._look(trainer, pl_module)
+        self._vetoed = not self._proceed
+
+    def _look(self, trainer: Any, pl_module: Any) -> None:
+        """Measure the step of the losses since the last one."""
+        assert self.monitor is not None
         self._unseen.seen()
-        if self._asked_at != trainer.global_step:
-            whole = gathered(losses)
-            # Lightning divides each by their number; in manual optimisation their gradients add up as they are.
-            loss = whole.mean() * trainer.accumulate_grad_batches if pl_module.automatic_optimization else whole.sum()
-            self._offer_checkpoints(trainer)
-            self._asked_at, self._proceed = trainer.global_step, self.monitor.step(loss)
-        if not self._proceed:
-            optimizer.zero_grad(set_to_none=True)  # an optimizer passes parameters without a gradient by
+        losses, self._losses = gathered(self._losses), []
+        # Lightning divides each by their number; in manual optimisation their gradients add up as they are.
+        loss = losses.mean() * trainer.accumulate_grad_batches if pl_module.automatic_optimization else losses.sum()
+        self._offer_checkpoints(trainer)
+        self._asked_at, self._proceed = trainer.global_step, self.monitor.step(loss)
 
     def _offer_checkpoints(self, trainer: Any) -> None:
         """Offer what the Trainer's checkpoint callbacks have written since the step before; no hook tells of it."""
@@ -184,11 +225,13 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         if self.monitor is not None:
             self.monitor.close()
             self._report(trainer)
+        self._stack.close()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Leave the log incomplete, or end it with a lost worker."""
         if self.monitor is not None:
             self.monitor.__exit__(type(exception), exception, exception.__traceback__)
+        self._stack.close()
 
     def state_dict(self) -> dict[str, Any]:
         """State for Lightning's checkpoint, also for one that is written after the end of the training."""

@@ -52,8 +52,15 @@ class UpdateSize:
             self._choose()
         self._before = torch.cat(self._sample())
 
+    def forget(self) -> None:
+        """Let the next :meth:`measure` have nothing to say: no update leads to it."""
+        self._before = None
+
     def measure(self) -> Tensor | None:
-        """The RMS since the call before, a scalar on the device; ``None`` in the first call, and after a resize."""
+        """The RMS since the call before, a scalar on the device; ``None`` where that is not known.
+
+        So in the first call, after :meth:`forget`, and after a resize.
+        """
         now = torch.cat(self._sample())
         before, self._before = self._before, now
         if self._version != self._source.version:

@@ -15,7 +15,7 @@ from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopi
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
-from rmetric.monitor.repair.record import RepairRecord
+from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
 from rmetric.monitor.repair.reduced_rate import ReducedRate
 from rmetric.state import restore, state_of
 
@@ -183,7 +183,7 @@ class GoBack(Policy):
             "max_tries": self.max_tries,
             "because": because,
         }
-        record = context.report(self, "went_back", details=details)
+        record = context.report(self, WENT_BACK, details=details)
         if self.on_rollback is not None:
             self.on_rollback(record)
         return Decision.SKIP

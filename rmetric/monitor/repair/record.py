@@ -13,6 +13,8 @@ _HARDWARE = (
     "What does not come twice from the same numbers points at the hardware: look at the memory errors (ECC, Xid) of "
     "{device}, and replace it if it happens again"
 )
+WENT_BACK = "went_back"
+"""Verdict of a repair from which on the run is where it was before."""
 _DONE = {
     "transient": "the step was computed again and came out different{where}; the update is made from the new gradients",
     "restored": "numbers in memory had changed between two updates{where}; they were put back",
@@ -24,7 +26,7 @@ _DONE = {
     "normalised": "queries and keys are normalised from now on",
     "smoothed": "the weights with the largest spectral norms are scaled down",
     "reset": "the router's biases were set anew",
-    "went_back": (
+    WENT_BACK: (
         "{because}; weights and optimizer state are those of step {to_step} again, {steps_lost} steps are lost "
         "(attempt {attempt} of {max_tries})"
     ),

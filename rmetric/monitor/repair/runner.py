@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from rmetric.monitor.estimators import SCALER_PATIENCE
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair.context import PeerGaveUpError, Recompute, RunContext, StepContext
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
-from rmetric.monitor.repair.record import RepairRecord
+from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Suspicion
 from rmetric.monitor.votes import Votes
@@ -115,6 +116,7 @@ class PolicyRunner:
         self._is_asked = self._withdrawn = False
         """Whether the other processes were asked in this step; and whether they know that this one gave up."""
         self._stopped: TrainingStopped | None = None
+        self._went_back_at = -1
         self.log: list[RepairRecord] = []
         """All interventions so far."""
 
@@ -136,7 +138,8 @@ class PolicyRunner:
         context: StepContext | None = None
         self._is_asked = False
         try:
-            context = StepContext(self._run, step, computation, recompute, alerts, observation)
+            seen = self._as_policies_see_it(observation)
+            context = StepContext(self._run, step, computation, recompute, alerts, seen)
             proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
             if proceed:
                 self._run.suspicion.accept(context.computation.numbers)
@@ -175,7 +178,21 @@ class PolicyRunner:
 
     def _write(self, repair: RepairRecord) -> None:
         self.log.append(repair)
+        if repair.verdict == WENT_BACK:
+            self._went_back_at = repair.step
         self._note(repair.event())
+
+    def went_back(self, step: int) -> bool:
+        """Return whether a policy has gone back in this step: the next record is of an earlier course."""
+        return step == self._went_back_at
+
+    def _as_policies_see_it(self, observation: Observation | None) -> Observation | None:
+        """A record without the announcement that a policy went back: policies know, and have rules of their own."""
+        if observation is None or observation.step != self._went_back_at + 1:
+            return observation
+        seen = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
+        seen.planned_changes = seen["planned_changes"] - 1.0
+        return seen
 
     def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
         """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""
@@ -226,6 +243,7 @@ class PolicyRunner:
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},
             "kinds": [type(policy).__name__ for policy in self._policies],
             "last_word": self._last_word.state_dict(),
+            "went_back_at": self._went_back_at,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -233,6 +251,7 @@ class PolicyRunner:
         self._run.suspicion.watch(state["suspicion"]["_names"])
         restore(self._run.suspicion, state["suspicion"])
         self._last_word.load_state_dict(state["last_word"])
+        self._went_back_at = state["went_back_at"]
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])

@@ -115,7 +115,8 @@ class _Exposition(Sink):
     def _field(self, name: str) -> Any:
         if name not in self._fields:
             help_text = DESCRIBED.get(name, f"the field {name} of the run's log")
-            self._fields[name] = self._gauge(metric_name(name), f"{help_text[0].upper()}{help_text[1:]}")
+            first = help_text[0].upper() if help_text[0].isascii() else help_text[0]  # a Greek letter is a symbol
+            self._fields[name] = self._gauge(metric_name(name), first + help_text[1:])
         return self._fields[name]
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Any:

@@ -25,7 +25,7 @@ from tests.live.processes import run_processes
 from tests.monitor.adapters.reference import CLIP, LEARNING_RATE, small_model, stacked, tokens, train, without_times
 
 ACCUMULATED = 3
-BACKWARD = Accelerator.backward
+BACKWARD, FETCH = Accelerator.backward, Trainer.get_batch_samples
 
 
 class Collator:
@@ -121,6 +121,20 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(tmp_path: Path, traine
     assert run.terminal == {"event": "EXPERIMENT_SUCCESS", "step": 8}
     assert Accelerator.backward is BACKWARD
     assert "backward" not in vars(trainer.accelerator)
+
+
+def test_a_compiled_model_is_watched_as_it_is_trained_and_compiled_without_a_warning(
+    tmp_path: Path, trainer_of: Callable[..., Trainer]
+) -> None:
+    """The monitor is given the compiled model: of another one it would see no batch."""
+    callback = RMetricCallback(log=tmp_path / "run.jsonl", hardware=False)
+    trainer = trainer_of(callback, torch_compile=True, torch_compile_backend="eager", eval_strategy="no", max_steps=3)
+    watched: list[Any] = []
+    trainer.add_callback(At(2, lambda: watched.append(callback.monitor._order._model)))
+    trainer.train()
+    assert watched == [trainer.model_wrapped] and watched != [trainer.model]
+    assert read_log(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3]
+    assert Trainer.get_batch_samples is FETCH
 
 
 def test_without_accumulation_or_clipping_too(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:

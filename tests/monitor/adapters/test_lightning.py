@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_log
+from rmetric.monitor.call_order import WORDS
 from rmetric.monitor.repair import GoBack
 from tests.helpers import lines_of
 from tests.monitor.adapters.reference import (
@@ -243,8 +244,10 @@ def test_ctrl_c_leaves_a_valid_incomplete_log(package: Any, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_a_veto_skips_the_update(sync: bool, tmp_path: Path) -> None:
+    """A module's own hook, which comes after those of callbacks, finds the gradients all the same."""
     package = importlib.import_module("lightning.pytorch")
-    module = module_of(package)
+    module, found = module_of(package), []
+    module.on_before_optimizer_step = lambda _: found.append(module.model.model.norm.weight.grad.norm().item())
     module.model.model.norm.weight.register_hook(
         lambda gradient: gradient * math.nan if module.global_step + 1 == 3 else gradient
     )
@@ -252,6 +255,7 @@ def test_a_veto_skips_the_update(sync: bool, tmp_path: Path) -> None:
     fit(trainer_of(package, tmp_path, callback, gradient_clip_val=None, max_steps=5), module)
     assert all(bool(weight.isfinite().all()) for weight in module.parameters()) is sync
     assert callback.monitor.alerts["numerics"] == 3
+    assert math.isnan(found[2]) and len(found) == 5
 
 
 def test_a_closure_that_is_evaluated_several_times_is_one_step(package: Any, tmp_path: Path) -> None:
@@ -485,6 +489,41 @@ def test_of_several_networks_only_that_of_the_first_optimizer_is_measured(packag
     lines = lines_of(log.read_bytes())
     np.testing.assert_allclose(read_log(log).observations["grad_norm"], module.norms, rtol=1e-5)
     assert {line["source"] for line in lines if line.get("signal") == "sigma_sq"} == {"window"}
+
+
+def clips_twice(module: Any, batch: Tensor) -> None:
+    """Clips both networks, one of them twice, and updates the one that is not watched first."""
+    of_generator, of_critic = module.optimizers()
+    module.manual_backward(module.critic(module.generator(batch)).square().mean())
+    module.norms.append(float(torch.nn.utils.get_total_norm([p.grad for p in module.generator.parameters()])))
+    for optimizer, limit in ((of_critic, 0.01), (of_generator, 0.01), (of_generator, 0.001)):
+        module.clip_gradients(optimizer, gradient_clip_val=limit, gradient_clip_algorithm="norm")
+    for optimizer in (of_critic, of_generator):
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def clips_by_hand(module: Any, batch: Tensor) -> None:
+    optimizer, _ = module.optimizers()
+    optimizer.zero_grad()
+    module.manual_backward(module.generator(batch).square().mean())
+    torch.nn.utils.clip_grad_norm_(module.generator.parameters(), 1e-3)
+    module.norms.append(1e-3)
+    optimizer.step()
+
+
+@pytest.mark.parametrize("step", [clips_twice, clips_by_hand])
+def test_clipping_by_hand_comes_after_the_monitor_or_is_told_of(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, step: Callable[[Any, Tensor], None]
+) -> None:
+    module, log = by_hand(package, step), tmp_path / "run.jsonl"
+    data = DataLoader(torch.randn(60, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1}
+    trainer = trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself)
+    trainer.fit(module, data)
+    np.testing.assert_allclose(read_log(log).observations["grad_norm"], module.norms, rtol=1e-4)
+    assert (WORDS["clipped"] in caplog.messages) is (step is clips_by_hand)
+    assert not {"clip_gradients", "_after_closure"} & {*vars(trainer.precision_plugin)}
 
 
 def test_updates_by_hand_without_a_pass_that_is_seen_are_told_of_once(

@@ -185,6 +185,23 @@ def test_what_was_said_while_it_rested_is_forgotten_with_the_failure() -> None:
     assert [repair.details["because"] for repair in monitor.repairs] == ["step 45 fails"]
 
 
+@pytest.mark.slow
+def test_what_the_monitor_did_itself_raises_no_alert_and_is_no_change_for_the_rule(tmp_path: Path) -> None:
+    """The records after it begin a course of their own; the rule goes on from where it went back to."""
+    toy, policy, log = Toy(), GoBack(every=20), tmp_path / "run.jsonl"
+    with toy.watch(policy=policy, log=log) as monitor:
+        toy.train(150, monitor)
+        torch.nn.init.constant_(toy.model[0].weight, math.nan)
+        toy.train(60, monitor)
+    went_back = [repair.step for repair in monitor.repairs if repair.verdict == "went_back"]
+    events = lines_of(log.read_bytes())
+    assert len(went_back) == 1
+    assert {(event["step"], event["cause"]) for event in events if event["event"] == "ALERT"} == {(151, "not_finite")}
+    assert [event["step"] for event in events if event["event"] == "PLANNED_CHANGE"] == [went_back[0] + 1]
+    assert [event["step"] for event in events if "planned_changes" in event] == [went_back[0] + 1]
+    assert policy.state_dict()["counters"]["_announced_at"] < 0
+
+
 class Counting(torch.optim.SGD):
     """Keeps what it knows in its parameter groups, as Prodigy and schedule-free optimizers do."""
 

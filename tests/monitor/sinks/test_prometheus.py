@@ -93,6 +93,16 @@ def test_a_textfile(tmp_path: Path) -> None:
     assert [item.name for item in path.parent.iterdir()] == ["job.prom"]
 
 
+def test_help_begins_with_a_capital_and_a_symbol_stays_what_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "job.prom"
+    sink = PrometheusTextfile(path)
+    sink.start(CONFIG, resume_step=None)
+    sink.event(metrics(1, **{"grad_norm": 2.0, "lambda": 0.0, "sigma_sq": 1.0}))
+    helps = [line.split(" ", 3)[3] for line in path.read_text(encoding="utf-8").splitlines() if "# HELP" in line]
+    begins = {text.partition(":")[0] for text in helps}
+    assert {"Global gradient norm, before clipping", "λ", "σ²"} <= begins
+
+
 def test_a_relative_path_stays_where_the_textfile_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     sink = PrometheusTextfile("job.prom", every_steps=1)
