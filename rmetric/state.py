@@ -6,9 +6,7 @@ dictionaries and objects of such; one pair of functions therefore serves them al
 
 from __future__ import annotations
 
-import math
 from collections import deque
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -71,26 +69,6 @@ def restore(value: Any, state: Any) -> Any:
         return _restore_object(value, state)
     value.__setstate__(bytes.fromhex(state))
     return value
-
-
-def finite_numbers(numbers: Mapping[str, float]) -> dict[str, float]:
-    """Numbers that JSON can hold, by name; those that are not finite are left out."""
-    return {name: float(value) for name, value in numbers.items() if math.isfinite(value)}
-
-
-def rounded(value: Any, digits: int) -> Any:
-    """Numbers to so many significant digits, however deeply nested; whole numbers and texts unchanged.
-
-    >>> rounded({"loss": [2.34567, 3], "layer": "lm_head"}, 3)
-    {'loss': [2.35, 3], 'layer': 'lm_head'}
-    """
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return {key: rounded(item, digits) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [rounded(item, digits) for item in value]
-    return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
 def _restore_object(value: Any, state: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from rmetric.state import finite_numbers
+from rmetric.plain_numbers import finite_numbers
 
 Severity = Literal["note", "warning", "error"]
 SEVERITIES: tuple[Severity, ...] = get_args(Severity)

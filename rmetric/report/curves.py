@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.plain_numbers import rounded
 from rmetric.records import Observations, Points
 from rmetric.replay import Marks, Series
 from rmetric.report.panels import CURVES
-from rmetric.state import rounded
 
 MOST_BUCKETS, LEAST_BUCKETS = 1500, 150
 """Stretches of steps of which a curve keeps the lowest and the highest value."""

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rmetric.errors import UserError
+from rmetric.plain_numbers import rounded
 from rmetric.risk.features import FEATURES
 from rmetric.risk.parameters import Calibrated, Choice, RiskParameters
 from rmetric.risk.scorers import scorer_of
-from rmetric.state import rounded
 
 VERSION = 2
 DIGITS = 9

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
@@ -165,7 +164,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
         for zeros, sizes, passed_by in ((of._zero_norms, norm, all_learned), (of._zero_updates, size, solved))
     )
     level = _level(of._level, z)
-    level = np.where((level > 0.0) & (loss_level <= LEARNING), 0.0, level)
+    level, agreeing = (np.where((z > 0.0) & (loss_level <= LEARNING), 0.0, z) for z in (level, agreeing))
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),
@@ -227,13 +226,13 @@ def _held(of: Held, z: Column) -> Column:
 
 
 def _level(of: Level, z: Column) -> Column:
-    """Mean of the last eight deviations."""
+    """Mean of the last eight deviations, or the smallest of them."""
     level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
-    capped = np.append(of._capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
-    late = known[max(0, LEVEL_RECORDS - 1 - len(of._capped)) :]
+    capped = np.append(of.capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
+    late = known[max(0, LEVEL_RECORDS - 1 - len(of.capped)) :]
     level[late] = reduce(add, _last(LEVEL_RECORDS, capped, len(late))) / LEVEL_RECORDS  # in the order of records
-    of._capped = deque(capped[-LEVEL_RECORDS:].tolist(), LEVEL_RECORDS)
-    return level
+    of.capped.extend(capped[len(of.capped) :][-LEVEL_RECORDS:].tolist())
+    return np.maximum(level, _held(of.held, z))
 
 
 def _last(records: int, values: Column, count: int) -> list[Column]:

@@ -227,8 +227,6 @@ class GradientEvidence:
         if observation.announced:
             changed = math.nan
         level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
-        if level > 0.0 and loss_level <= LEARNING:
-            level = 0.0
         learned_before, self._all_learned = self._all_learned, loss == 0.0
         if self._zero_norms.update(math.nan if self._all_learned else norm):
             level = math.inf
@@ -248,6 +246,8 @@ class GradientEvidence:
         unexplained = _unexplained(loss_excess, self._norm.excess)
         agrees = self._agreement.update(agreement)
         agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
+        if loss_level <= LEARNING:
+            level, agreeing = (0.0 if z > 0.0 else z for z in (level, agreeing))
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
 

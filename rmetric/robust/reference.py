@@ -207,28 +207,6 @@ def grown(step: int, before: int) -> float:
     return math.log(max(step, 1) / max(before, 1))
 
 
-class Level:
-    """Mean of the last eight deviations.
-
-    One record may be anything: a bad batch, a rare example, a stray measurement. Each counts within
-    ± :data:`LEVEL_CAP`, so that it takes several to make the mean large.
-
-    >>> level = Level()
-    >>> [round(level.update(z), 2) for z in (1.0, 4.0, 3.0, 0.0, 9.0, math.nan, 0.0, 0.0, 0.0, 0.0)][-3:]
-    [nan, 1.25, 1.12]
-    """
-
-    def __init__(self) -> None:
-        self._capped: deque[float] = deque(maxlen=LEVEL_RECORDS)
-
-    def update(self, z: float) -> float:
-        """The mean with the next deviation, NaN until there are eight; one that is NaN is left out."""
-        if z != z:
-            return math.nan
-        self._capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
-        return reduce(add, self._capped) / LEVEL_RECORDS if len(self._capped) == LEVEL_RECORDS else math.nan
-
-
 class Held:
     """What the last deviations share: the smallest of them.
 
@@ -249,6 +227,33 @@ class Held:
             return math.nan
         self._recent.append(z)
         return min(self._recent) if len(self._recent) == self.records else math.nan
+
+
+class Level:
+    """Mean of the last eight deviations, or the smallest of them where that is larger.
+
+    One record may be anything: a bad batch, a rare example, a stray measurement. Each counts in the mean within
+    ± :data:`LEVEL_CAP`, so that it takes several to make it large. What all eight share is no accident of one, however
+    large it is.
+
+    >>> level = Level()
+    >>> [round(level.update(z), 2) for z in (1.0, 4.0, 3.0, 0.0, 9.0, math.nan, 0.0, 0.0, 0.0, 0.0)][-3:]
+    [nan, 1.25, 1.12]
+    >>> [level.update(8.0) for _ in range(8)][-2:]
+    [2.625, 8.0]
+    """
+
+    def __init__(self) -> None:
+        self.capped: deque[float] = deque(maxlen=LEVEL_RECORDS)
+        self.held = Held(LEVEL_RECORDS)
+
+    def update(self, z: float) -> float:
+        """The mean with the next deviation, NaN until there are eight; one that is NaN is left out."""
+        if z != z:
+            return math.nan
+        self.capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
+        shared = self.held.update(z)
+        return max(reduce(add, self.capped) / LEVEL_RECORDS, shared) if len(self.capped) == LEVEL_RECORDS else math.nan
 
 
 class RobustTrend:

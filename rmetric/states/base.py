@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from rmetric.plain_numbers import finite_numbers
 from rmetric.records import Observations
-from rmetric.state import finite_numbers
 
 SHIPPED = Path(__file__).with_name("states.json")
 """Scores of healthy runs, as ``python -m studies.states.fit`` writes them."""

@@ -24,9 +24,9 @@ from rmetric.evaluation.studies import Study, load_study
 from rmetric.faults import SEVERITIES
 from rmetric.faults.processes import Response
 from rmetric.files import write_atomically
+from rmetric.plain_numbers import rounded
 from rmetric.simulation.healthy import HealthyParameters
 from rmetric.simulation.parameters import SHIPPED, VERSION, SimulationParameters
-from rmetric.state import rounded
 from studies.calibration.assumptions import ELSEWHERE, HEALTHY, UNSEEN, Assumption
 from studies.calibration.noise import fit_noise
 from studies.calibration.real_runs import Estimate, pairs

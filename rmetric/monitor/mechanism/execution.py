@@ -12,8 +12,8 @@ from torch import nn
 
 from rmetric.monitor.mechanism.base import HostArrays, MonitorResult, Task
 from rmetric.monitor.tensors import own_stream
+from rmetric.plain_numbers import rounded
 from rmetric.records import Event
-from rmetric.state import rounded
 
 DIGITS = 5
 """Significant digits of a detail in the log."""
