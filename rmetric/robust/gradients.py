@@ -96,9 +96,10 @@ class Fading:
         self.recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
 
     def update(self, value: float) -> bool:
-        """Whether it is so with the next value; one that is NaN is left out."""
-        if math.isfinite(value):
-            self.recent.append(value)
+        """Whether it is so with the next value; one that is not finite does not fade, and is left out."""
+        if not math.isfinite(value):
+            return False
+        self.recent.append(value)
         return len(self.recent) == LEVEL_RECORDS and self.recent[-1] <= self.recent[0] - FADES
 
 

@@ -27,6 +27,9 @@ RETURNS, APART_RECORDS = 4, 5
 FIRST_RAISE, LARGEST_RAISE = 1.4, 5.0
 """Decades by which a run raises its own bar the first time, at most, and by which it ever does: what it has shown once
 may have been a failure that it absorbed, and is not to hide a worse one; what it shows again is its way."""
+OUTLASTS, OUTLASTING_RECORDS = 4, 32
+"""Multiples of the alarming records that a run has survived, and such records at least, beyond which a time of them is
+something else, however high the run's own bar."""
 
 
 def surprise_of(statistic: float, reached: int, bars: Heights, surprises: Heights) -> float:
@@ -75,7 +78,9 @@ class OwnBar:
     with p the largest surprise of a time that has passed: one above 2 has when fifty records in a row have none above
     2.5, or as soon as one above that has returned for the fourth time, as in the last batches of each epoch. A lively
     run, whose loss jumps by design, so raises its own bar: what it shows once more counts less, and what it shows again
-    and again for nothing. An infinite surprise stays infinite, and is not remembered.
+    and again for nothing. An infinite surprise stays infinite, and is not remembered. The bar does not count any more
+    in a time that has more than 32 alarming records and more than four times as many as any that passed: what lasts is
+    not what the run has survived.
 
     >>> bar = OwnBar()
     >>> [round(bar.update(surprise), 1) for surprise in (2.6, 5.0, *[0.0] * 50, 5.0, *[0.0] * 50, 5.0, 9.0)][1::51]
@@ -86,11 +91,13 @@ class OwnBar:
 
     def __init__(self) -> None:
         self.raised = self.peak = 0.0
-        self.quiet = self.returns = 0
+        self.quiet = self.returns = self.lasted = self.longest = 0
 
     def update(self, surprise: float) -> float:
         """Evidence of the next record."""
-        evidence = max(surprise - self.raised, 0.0)
+        self.lasted += ALARMING < surprise < math.inf
+        is_new = self.lasted > max(OUTLASTS * self.longest, OUTLASTING_RECORDS)
+        evidence = max(surprise - (0.0 if is_new else self.raised), 0.0)
         if (surprise > NOTABLE or self.peak) and surprise < math.inf:
             self._remember(surprise)
         return evidence
@@ -102,4 +109,5 @@ class OwnBar:
         if self.quiet == QUIET_RECORDS or self.returns == RETURNS:
             most = LARGEST_RAISE if self.raised or self.returns == RETURNS else FIRST_RAISE
             self.raised = max(self.raised, min(self.peak - NOTABLE, most))
-            self.peak, self.quiet, self.returns = 0.0, 0, 0
+            self.longest = max(self.longest, self.lasted)
+            self.peak, self.quiet, self.returns, self.lasted = 0.0, 0, 0, 0

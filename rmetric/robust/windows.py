@@ -48,6 +48,8 @@ from rmetric.robust.surprise import (
     FIRST_RAISE,
     LARGEST_RAISE,
     NOTABLE,
+    OUTLASTING_RECORDS,
+    OUTLASTS,
     QUIET_RECORDS,
     RETURNS,
     OwnBar,
@@ -425,19 +427,23 @@ def _surprises(statistic, reached, bars, heights):
 
 def evidence(of: OwnBar, surprises: Column) -> Column:
     """Evidence of each of the next surprises."""
-    state = np.array([of.raised, of.peak, float(of.quiet), float(of.returns)])
-    result: Column = _evidence(state, surprises)
-    of.raised, of.peak, of.quiet, of.returns = float(state[0]), float(state[1]), int(state[2]), int(state[3])
+    heights, counts = np.array([of.raised, of.peak]), np.array([of.quiet, of.returns, of.lasted, of.longest])
+    result: Column = _evidence(heights, counts, surprises)
+    of.raised, of.peak = heights.tolist()
+    of.quiet, of.returns, of.lasted, of.longest = counts.tolist()
     return result
 
 
 @compiled
-def _evidence(state, surprises):
+def _evidence(heights, counts, surprises):
     result = np.empty(len(surprises))
-    raised, peak, quiet, returns = state[0], state[1], state[2], state[3]
+    raised, peak = heights
+    quiet, returns, lasted, longest = counts
     for index in range(len(surprises)):
         surprise = surprises[index]
-        result[index] = max(surprise - raised, 0.0)
+        lasted += ALARMING < surprise < np.inf
+        is_new = lasted > max(OUTLASTS * longest, OUTLASTING_RECORDS)
+        result[index] = max(surprise - (0.0 if is_new else raised), 0.0)
         if surprise == np.inf or (surprise <= NOTABLE and peak == 0.0):
             continue
         peak = max(peak, surprise)
@@ -447,6 +453,8 @@ def _evidence(state, surprises):
         if quiet == QUIET_RECORDS or returns == RETURNS:
             most = LARGEST_RAISE if raised or returns == RETURNS else FIRST_RAISE
             raised = max(raised, min(peak - NOTABLE, most))
-            peak, quiet, returns = 0.0, 0, 0
-    state[0], state[1], state[2], state[3] = raised, peak, quiet, returns
+            longest = max(longest, lasted)
+            peak, quiet, returns, lasted = 0.0, 0, 0, 0
+    heights[:] = raised, peak
+    counts[:] = quiet, returns, lasted, longest
     return result

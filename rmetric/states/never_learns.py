@@ -40,7 +40,7 @@ START = 0.05
 """Share of the records that are the start of the run."""
 LEAST_EVALUATIONS = 5
 """Validation losses, or rewards, at least, for their trend to be tested."""
-LEARNED, RISEN, LEVEL_BLOCKS = 0.5, 3.0, 5
+LEARNED, RISEN, LEVEL_BLOCKS = 0.5, 1.5, 5
 """Multiples of its first level: a loss has moved that was below the one, or ends above the other; and blocks whose
 median is a level."""
 
@@ -59,7 +59,7 @@ def never_learns(observations: Observations) -> Evidence | None:
     Losses that are not above 0 throughout say nothing of learning (policy gradients, log-densities), and are not
     judged; nor are losses that are mostly noise, or so few that a fall by 6 % would drown in it, and a log of which
     more of the run lies before its beginning than within it, as that of a resumed run.
-    ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at three times of it: it is
+    ``moved`` is 1 where the loss came to half of its first level and rose again, or ends at 1.5 times of it: it is
     not flat, and what else was found says more.
     """
     loss = finite(observations, "training_loss")

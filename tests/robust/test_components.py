@@ -10,6 +10,7 @@ from rmetric.records import Observations
 from rmetric.robust.gradients import EXPLAINED_NATS, EXPLAINED_PER_NAT, ZEROS
 from rmetric.robust.hardware import ALLOWANCE, JITTER_S, OF_ONE_WORKER, WorkerIncidents
 from rmetric.robust.metric import STATISTICS, Statistics
+from rmetric.robust.reference import LEVEL_CAP
 from rmetric.state import state_of
 from tests.robust.runs import ONSET, columns, disturbed, healthy
 
@@ -141,6 +142,20 @@ def raised(name: str, records: int, factor: float) -> Observations:
 def test_two_high_gradient_norms_are_no_evidence_and_eight_that_are_a_little_high_are() -> None:
     eight = highest("grad_norm.level", raised("grad_norm", 8, 2.0), LATER)
     assert eight > 2.0 > 1.0 > highest("grad_norm.level", raised("grad_norm", 2, 1e6), LATER)
+
+
+def test_gradient_norms_that_stay_a_thousand_times_as_large_are_more_evidence_than_twice_as_large() -> None:
+    twice, thousand = (highest("grad_norm.level", raised("grad_norm", 8, factor), LATER) for factor in (2.0, 1000.0))
+    assert thousand > 2.0 * LEVEL_CAP > twice
+    streamed, run = Statistics(), raised("grad_norm", 8, 1000.0)
+    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+
+
+def test_gradients_that_agree_are_no_evidence_while_the_loss_falls_faster_than_before() -> None:
+    made, here = columns(), slice(ONSET, ONSET + 12)
+    for lower, is_evidence in ((0.0, True), (0.6, False)):
+        run = disturbed({"grad_agreement": (here, 0.9), "training_loss": (here, made["training_loss"][here] - lower)})
+        assert (highest("grad_agreement.held", run, slice(ONSET + 8, ONSET + 12)) > 1.0) == is_evidence
 
 
 def test_high_gradient_norms_are_no_evidence_while_the_loss_falls_faster_than_before() -> None:

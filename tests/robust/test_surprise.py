@@ -15,6 +15,7 @@ from rmetric.robust.surprise import (
     LARGEST_RAISE,
     LARGEST_SURPRISE,
     NOTABLE,
+    OUTLASTS,
     QUIET_RECORDS,
     OwnBar,
     Tail,
@@ -73,6 +74,14 @@ def test_what_passes_once_may_have_been_a_failure_and_what_passes_twice_is_the_w
     assert evidence(9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - FIRST_RAISE)
     assert evidence(6.0, *QUIET, 6.0, *QUIET, 6.0)[-1] == pytest.approx(NOTABLE)
     assert evidence(9.0, *QUIET, 9.0, *QUIET, 9.0)[-1] == pytest.approx(9.0 - LARGEST_RAISE)
+
+
+def test_what_lasts_longer_than_all_that_passed_is_full_evidence() -> None:
+    surprises = [*[3.0] * 10, *QUIET, *[3.0] * 60]
+    found = evidence(*surprises)[-60:]
+    bar = OUTLASTS * 10
+    assert found == [*[NOTABLE] * bar, *[3.0] * (60 - bar)]
+    assert windows.evidence(OwnBar(), np.array(surprises)).tolist()[-60:] == found
 
 
 @pytest.mark.parametrize("apart", [8, 25, 45])

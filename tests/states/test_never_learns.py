@@ -17,6 +17,11 @@ def test_a_run_that_never_learned_had_no_better_level_either() -> None:
     assert names(observed(training_loss=flat)) == ["NEVER_LEARNS"]
 
 
+def test_a_loss_that_leaps_from_where_it_began_is_worse_and_not_flat() -> None:
+    leapt = np.where(np.arange(RECORDS) < 150, 0.57, 1.18) + 0.05 * normal(1)
+    assert names(observed(training_loss=leapt)) == ["WORSE_LEVEL"]
+
+
 def test_a_flat_loss_never_learns() -> None:
     flat = 2.3 + 0.05 * np.random.default_rng(1).normal(size=RECORDS)
     (state,) = states_of(observed(training_loss=flat))
