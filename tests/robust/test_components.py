@@ -255,6 +255,7 @@ def test_updates_that_fade_are_the_echo_of_one() -> None:
     echo = 30.0 * 0.9 ** np.arange(500 - ONSET)
     updates = columns()["update_rms"][LATER] * np.maximum(echo, 1.0)
     assert highest("update_rms.held", disturbed({"update_rms": (LATER, updates)}), LATER) < 1.0
+    updates[[9, 12]] = math.inf, math.nan
     streamed, faded = Statistics(), disturbed({"update_rms": (LATER, updates)})
     np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in faded], Statistics.of(faded))
 
