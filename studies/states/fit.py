@@ -1,6 +1,6 @@
 """Learn from healthy runs how rare each state's evidence is, and say how often other healthy runs are misjudged.
 
-python -m studies.states.fit --strangers FOLDER                       # writes rmetric/states/states.json: ten minutes
+python -m studies.states.fit --strangers FOLDER                       # writes rmetric/states/states.json: half a minute
 python -m studies.states.fit --judge --data data/real_runs_fresh.parquet logs_ZOO      # false states of others
 """
 
