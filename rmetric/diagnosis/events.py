@@ -297,7 +297,7 @@ class EventSeeker:
     def stands(self, event: Event) -> bool:
         """Whether a measurement that rose in an event is no nearer now to where it was before, nor was so for long.
 
-        What rises later, once it was back for longer than it was up, is another event, though no detector may alert at it.
+        What rises later, once it was back for longer than it was up, is another event, though no detector may alert.
         """
         latest = self._since(event)[-LATEST:]
         if event.kind not in RISES or event.back is not None or len(latest) < LATEST:
