@@ -216,19 +216,20 @@ def make_detector(name: str, **settings: Any) -> Detector:
     except TypeError as error:
         why = on_one_line(error)
         raise PluginError.of(kind, f"detector {name} cannot be made of its fields alone ({why}): {due}") from error
-    if ignored := _ignored(kind):
+    if ignored := _ignored(detector):
         raise PluginError.of(kind, f"detector {name} is made without the {', '.join(ignored)} of its class: {due}")
     if not isinstance(detector.threshold, NUMBERS) or math.isnan(detector.threshold):
-        limit = f"a threshold of {detector.threshold!r}"
-        raise PluginError.of(kind, f"detector {name} has {limit}, above which no score is; give it a number")
+        due = "where a float or int is due, and not NaN, above which no score is"
+        raise PluginError.of(kind, f"detector {name} has a threshold of {detector.threshold!r} {due}")
     return detector
 
 
-def _ignored(kind: type[Detector]) -> list[str]:
-    """Names in the body of a class that would be fields of it, but that its inherited constructor does not know."""
-    body, annotated = vars(kind), get_annotations(kind)
-    inherited = [item.name for item in fields(kind) if item.name in body and item.name not in annotated]
-    return inherited if "__dataclass_fields__" in body else [*annotated, *inherited]
+def _ignored(detector: Detector) -> list[str]:
+    """Fields whose value in the body of the class is not that of the object: the constructor does not know the body."""
+    body, known = vars(type(detector)), vars(detector)
+    annotated = get_annotations(type(detector)) if "__dataclass_fields__" in body else ()
+    set_in_body = [item.name for item in fields(detector) if item.name in body and item.name not in annotated]
+    return [name for name in set_in_body if name in known and not np.array_equal(known[name], body[name])]
 
 
 def default_detectors() -> dict[str, StreamingDetector]:

@@ -126,7 +126,7 @@ class Event:
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
     back: int | None = None
-    """Step by which 50 records after its last alert had its old level again; ``None``: none had, or nobody looked."""
+    """Step by which it was back for longer than it was up (:func:`back_at`); ``None``: it was not, or nobody looked."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     times: float = 0.0
@@ -295,9 +295,9 @@ class EventSeeker:
         return abs(now - event.before) < abs(now - event.value)
 
     def stands(self, event: Event) -> bool:
-        """Whether a measurement that rose in an event is no nearer now to where it was before, nor has been since.
+        """Whether a measurement that rose in an event is no nearer now to where it was before, nor was so for long.
 
-        What rises later, once it was back, is another event, though no detector may alert at it.
+        What rises later, once it was back for longer than it was up, is another event, though no detector may alert.
         """
         latest = self._since(event)[-LATEST:]
         if event.kind not in RISES or event.back is not None or len(latest) < LATEST:
@@ -402,13 +402,18 @@ def lasts(event: Event, history: Observations) -> bool:
 
 
 def back_at(event: Event, history: Observations) -> int | None:
-    """Step by which 50 records after the last alert of an event had its old level again; ``None``: none had by now."""
+    """Step by which an event was over for good; ``None``: it may go on.
+
+    By then the measurement has had its old level since the last alert for longer than it stayed up since the first, by
+    medians of 50 records; of a long run, of as many means (:class:`~rmetric.states.history.History`).
+    """
     values = _series(history, event.measurement)
-    after = values.part(slice(int(np.searchsorted(values.steps, event.until, side="right")), None))
-    whole = after.part(slice(0, len(after) - len(after) % REARM_STEPS))
+    first, after = np.searchsorted(values.steps, (event.step, event.until + 1))
+    whole = values.part(slice(int(after), len(values) - (len(values) - int(after)) % REARM_STEPS))
     medians = np.median(whole.values.reshape(-1, REARM_STEPS), axis=1)
-    back = np.flatnonzero(np.abs(medians - event.before) < np.abs(medians - event.value))
-    return int(whole.steps[REARM_STEPS * (back[0] + 1) - 1]) if len(back) else None
+    is_back = np.abs(medians - event.before) < np.abs(medians - event.value)
+    over = np.flatnonzero(REARM_STEPS * np.cumsum(np.where(is_back, 1, -1)) > after - first)
+    return int(whole.steps[REARM_STEPS * (over[0] + 1) - 1]) if len(over) else None
 
 
 def _series(history: Observations, measurement: str) -> Series:

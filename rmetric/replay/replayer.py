@@ -51,7 +51,9 @@ class Replayer:
         Keep what a plot needs.
     """
 
-    def __init__(self, settings: ReplaySettings | None = None, *, chunk_records: int, trace: bool = False) -> None:
+    def __init__(
+        self, settings: ReplaySettings | None = None, chunk_records: int = CHUNK_RECORDS, *, trace: bool = False
+    ) -> None:
         self._settings = settings or ReplaySettings()
         self._chunk_records = chunk_records
         self._trace = PlotCurves() if trace else None

@@ -29,6 +29,8 @@ LEAST_BEFORE, LEAP = 20, 2.0
 BROKEN, BELOW = 100.0, 10.0
 """How many times smaller than before a loss gets at once that is another one, and how far below zero in the largest
 before. Where examples come again, they are known better from one epoch to the next; twice as well, or ten times."""
+LEAPT = 3
+"""Training losses that are so high after a leap upward; fewer are hard batches."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,9 @@ class HeldOut:
     def _leaps(self, first: int, last: int) -> bool:
         """Whether the training loss leaps between two evaluations, at these steps.
 
-        A leap upward ends more than twice as far above the median of as many losses before it (20 at least) as their
-        highest. One downward ends at a hundredth of their lowest, or below zero by ten times their largest.
+        A leap upward has three losses more than twice as far above the median of as many before it (20 at least) as
+        their highest; two of them may follow the later evaluation, and one is enough where fewer lie between both.
+        One downward ends at a hundredth of their lowest, or below zero by ten times their largest.
         """
         begin, end = self._at(first + 1), self._at(last + 1)
         losses: Floats = self.loss.values
@@ -99,7 +102,8 @@ class HeldOut:
         if not (len(leap) and len(before)):
             return False
         level, end_of_it = float(np.median(before)), float(leap.min())
-        upward = leap.max() - level > LEAP * (before.max() - level)
+        high = leap.max() if len(leap) < LEAPT else np.sort(losses[begin : end + LEAPT - 1])[-LEAPT]
+        upward = high - level > LEAP * (before.max() - level)
         broken = 0.0 < BROKEN * end_of_it < before.min() or end_of_it < -BELOW * np.abs(before).max()
         return bool(upward or broken)
 

@@ -19,6 +19,9 @@ MILLIONFOLD = 6.0
 """In powers of ten: no objective has a bound so far below its first losses, so that what leaps there need not go on."""
 LEAPT = 3
 """Of the ten latest losses, those that lie there at least: batches may take turns."""
+TAKES_TURNS = 0.25
+"""Share of neighbours of unlike sign in the first quarter from which on it is noise about 0, half of which has such:
+the rounding errors of a policy's first steps, of which its later losses are any multiple."""
 
 
 def unbounded(observations: Observations) -> Evidence | None:
@@ -35,10 +38,10 @@ def unbounded(observations: Observations) -> Evidence | None:
     usual, now = float(np.abs(first).max()), stands_at(loss.values)
     since = int(np.flatnonzero(loss.values >= -usual)[-1]) + 1
     goes_on = now < 0.0 and bool(np.median(last) < GROWS * min(0.0, float(np.median(third))))
-    if not goes_on:
+    if not goes_on and np.mean(np.diff(np.sign(first)) != 0.0) < TAKES_TURNS:
         millionfold = loss.values < -(10.0**MILLIONFOLD) * usual
-        goes_on = int(millionfold[-2 * LATEST :].sum()) >= LEAPT
-        now, since = (float(loss.values[millionfold][-1]), int(millionfold.argmax())) if goes_on else (now, since)
+        if int(millionfold[-2 * LATEST :].sum()) >= LEAPT:
+            goes_on, now, since = True, float(loss.values[millionfold][-1]), int(millionfold.argmax())
     powers = math.log10(-now / usual) if goes_on and now < 0.0 < usual else 0.0
     return Evidence(
         score=powers if powers >= THOUSANDFOLD else 0.0,

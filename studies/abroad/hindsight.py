@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.detectors import Detector, make_detector
+from rmetric.detectors import DETECTORS, Detector, make_detector
 from rmetric.engines.local import LocalEngine
 from rmetric.errors import UserError
 from rmetric.evaluation.scoring import Scores, by_run, score_study
@@ -53,7 +53,8 @@ def refuse_found(
     """:class:`UserError` for a detector whose scores of the first records of a run depend on anything else.
 
     Tried on evenly spaced runs of the set, :data:`TRIED` of those that failed and of the others: each cut, and again,
-    and all in reverse order in another process, where what a class keeps of the first run comes from another one.
+    and all in reverse order in another process, where what a class keeps of the first run comes from another one; a
+    detector that only the calling script has registered is not tried there.
 
     Parameters
     ----------
@@ -74,8 +75,9 @@ def refuse_found(
 
 
 def _scores(study: Study, names: Sequence[str], plugins: Sequence[Path]) -> dict[str, Scores]:
+    """Scores by those detectors that this process can load: a script may have registered others in its own alone."""
     load_plugins(plugins)
-    return score_study(study, {name: make_detector(name) for name in names}, jobs=1)
+    return score_study(study, {name: make_detector(name) for name in names if name in DETECTORS}, jobs=1)
 
 
 def _scores_of_whole(source: RunSet, run: Run, detectors: Mapping[str, Detector]) -> dict[str, Array]:

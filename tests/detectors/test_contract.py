@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from decimal import Decimal
+from typing import Any, ClassVar, Final
 
 import hypothesis.strategies as st
 import numpy as np
@@ -303,8 +305,10 @@ def test_an_unknown_detector_is_answered_with_the_nearest() -> None:
         make_detector("r_metrik")
 
 
-@pytest.mark.parametrize("limit", [math.nan, None, "0.5"])
-def test_a_threshold_that_no_score_can_exceed_is_refused(limit: float, clean_registries: None) -> None:
+@pytest.mark.parametrize("limit", [math.nan, None, "0.5", Decimal(3)])
+def test_a_threshold_that_is_no_float_or_that_no_score_can_exceed_is_refused(
+    limit: Any, clean_registries: None
+) -> None:
     @register_detector("never")
     @dataclass(kw_only=True)
     class Never(StreamingDetector):
@@ -313,7 +317,7 @@ def test_a_threshold_that_no_score_can_exceed_is_refused(limit: float, clean_reg
         def update(self, observation: Observation) -> float:
             return 0.0
 
-    with pytest.raises(UserError, match=f"detector never has a threshold of {limit!r}"):
+    with pytest.raises(UserError, match=re.escape(f"detector never has a threshold of {limit!r} where a float")):
         make_detector("never")
 
 
@@ -324,7 +328,6 @@ def test_a_threshold_that_no_score_can_exceed_is_refused(limit: float, clean_reg
         (StreamingDetector, {"__init__": lambda self: setattr(self, "threshold", 3.0)}, "mine cannot be made of its f"),
         (DETECTORS["robust_z"], {"threshold": 3.0}, "mine is made without the threshold of its class"),
         (DETECTORS["robust_z"], {"threshold": 3.0, "__annotations__": {"threshold": float}}, "without the threshold"),
-        (DETECTORS["robust_z"], {"__annotations__": {"alpha": float}}, "mine is made without the alpha of its class"),
     ],
 )
 def test_a_class_that_lacks_its_decorator_is_refused(
@@ -336,9 +339,28 @@ def test_a_class_that_lacks_its_decorator_is_refused(
         make_detector("mine")
 
 
-def test_a_variant_may_set_what_is_no_field(clean_registries: None) -> None:
-    register_detector("mine")(type("Mine", (DETECTORS["robust_z"],), {"title": "mine"}))
+@pytest.mark.parametrize("kind", [ClassVar[str], "ClassVar[str]", Final, str, None])
+def test_a_variant_may_set_what_is_no_field(kind: Any, clean_registries: None) -> None:
+    hints = {"__annotations__": {"title": kind, "_note": str, "threshold": float}} if kind else {}
+    register_detector("mine")(type("Mine", (DETECTORS["robust_z"],), {"title": "mine", **hints}))
     assert make_detector("mine", threshold=3.0).threshold == 3.0
+
+
+def test_a_class_with_a_constructor_of_its_own_may_annotate_what_it_sets(clean_registries: None) -> None:
+    @register_detector("mine")
+    class Mine(StreamingDetector):
+        reads: ClassVar[tuple[str, ...]] = ("training_loss",)
+        threshold: float = 3.0
+        _seen: list[float]
+
+        def __init__(self, threshold: float = 3.0) -> None:
+            super().__init__(threshold=threshold)
+            self._seen = []
+
+        def update(self, observation: Observation) -> float:
+            return 0.0
+
+    assert make_detector("mine").threshold == 3.0
 
 
 def test_a_measurement_that_there_is_none_of_is_answered_with_the_nearest(clean_registries: None) -> None:

@@ -175,6 +175,14 @@ def test_updates_that_were_back_are_over_for_good_though_they_rise_later_by_degr
     assert finding.until < 340 and "at the end" not in finding.sentence
 
 
+@pytest.mark.parametrize("name", ["step_time_s", "update_rms"])
+def test_what_dips_for_a_while_and_is_up_again_to_the_end_has_not_passed(name: str) -> None:
+    at = np.arange(2000)
+    values = 0.2 * norms(2000) * np.where((at < 600) | ((at >= 900) & (at < 960)), 1.0, 10.0)
+    (finding,) = diagnose(Observations(at, {"training_loss": losses(2000), name: values})).findings
+    assert (finding.severity, finding.until) == ("warning", 1999) and 600 <= finding.step < 610
+
+
 @pytest.mark.parametrize(
     ("halves_in", "leap", "larger", "told", "jump"),
     [

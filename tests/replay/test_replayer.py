@@ -14,7 +14,7 @@ from rmetric.detectors import DEFAULT_DETECTORS
 from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
-from rmetric.replay import ReplaySettings, replay_log
+from rmetric.replay import Replayer, ReplaySettings, replay_log
 from rmetric.replay.overview import overview_text
 from tests.replay.logs import AUTHORS, REAL, needs_authors_logs, needs_real_runs, replayed, written_run
 
@@ -36,6 +36,12 @@ def test_a_replay_gives_exactly_the_r_and_the_alerts_that_the_run_wrote(tmp_path
         "sigma_sq": "as logged",
         "delta_l": "recomputed from validation_loss",
     }
+
+
+def test_a_replayer_needs_no_settings() -> None:
+    events = ((number, {"event": "METRICS", "step": number, "training_loss": 2.0}) for number in range(20))
+    (columns,) = Replayer().run(events, lambda line, message: None)
+    assert columns["step"].tolist() == [*range(20)]
 
 
 @pytest.mark.parametrize("chunk_records", [1, 7, 64])

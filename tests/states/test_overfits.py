@@ -75,6 +75,12 @@ def test_a_training_loss_that_leaps_as_or_just_before_the_validation_loss_turns_
     assert "OVERFITS" not in names(overfitting(falling + np.where(at < leap, 0.0, 3.0 * 0.9 ** (at - float(leap)))))
 
 
+def test_a_hard_batch_is_no_leap() -> None:
+    at = np.arange(RECORDS)
+    hard = np.where((at == 195) | (at == 206), 3.0, 0.0)
+    assert names(overfitting(3.0 * np.exp(-at / 200.0) + hard)) == ["OVERFITS"]
+
+
 @pytest.mark.parametrize(("factor", "overfits"), [(1.0, True), (0.3, True), (0.001, False), (-100.0, False)])
 def test_a_training_loss_that_leaps_down_by_orders_of_magnitude_is_another_one(factor: float, overfits: bool) -> None:
     at = np.arange(RECORDS)

@@ -32,6 +32,10 @@ def test_a_loss_that_leaps_a_millionfold_below_zero_need_not_fall_on(leaps: np.n
     assert found == ([("UNBOUNDED", 1 + int(leaps.argmax()))] if told else [])
 
 
+def test_a_loss_that_falls_through_zero_may_leap_as_well() -> None:
+    assert "UNBOUNDED" in names(observed(training_loss=np.where(AT > 380, -3e34, FALLING - 2.0)))
+
+
 @pytest.mark.parametrize(
     "loss",
     [
@@ -40,8 +44,16 @@ def test_a_loss_that_leaps_a_millionfold_below_zero_need_not_fall_on(leaps: np.n
         100.0 / (1.0 + AT) - 50.0,
         np.where(AT < 200, 0.0, -1.0),
         np.where(AT < 200, 1e-3, -3.0) * (1.0 + 0.1 * normal()),
+        np.where(AT < 200, 1e-9 * normal(), -0.01 * (1.0 + 0.1 * normal(1))),
     ],
-    ids=["a log-density", "a policy gradient", "a log-density that falls far", "nothing at first", "small at first"],
+    ids=[
+        "a log-density",
+        "a policy gradient",
+        "a log-density that falls far",
+        "nothing at first",
+        "small at first",
+        "rounding errors at first",
+    ],
 )
 def test_a_loss_may_be_below_zero(loss: np.ndarray) -> None:
     assert "UNBOUNDED" not in names(observed(training_loss=loss))

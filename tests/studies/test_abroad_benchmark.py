@@ -236,6 +236,20 @@ def test_an_endless_threshold_hides_no_hindsight() -> None:
         refuse_found(source(), {"endless": make_detector("endless")}, [], beside)
 
 
+@pytest.mark.usefixtures("clean_registries")
+def test_a_detector_that_another_process_cannot_load_is_tried_in_this_one() -> None:
+    @register_detector("local")
+    @dataclass(kw_only=True)
+    class Local(Detector):
+        threshold: float = 0.5
+
+        def score_run(self, observations: Observations) -> np.ndarray:
+            return observations["training_loss"].copy()
+
+    with another_process() as beside:
+        refuse_found(source(), {"local": make_detector("local")}, [], beside)
+
+
 def test_a_group_without_runs_has_no_line() -> None:
     some = source()
     some = replace(some, groups=[*some.groups, Group("half", "empty", np.zeros(2, bool))])
