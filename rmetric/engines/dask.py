@@ -39,7 +39,7 @@ class DaskEngine:
             return self.client.submit(work, item, pure=False)
 
         try:
-            yield from in_order(submit, Future.result, items, max(1, sum(self.client.ncores().values())))
+            yield from in_order(submit, Future.result, items, self._processes)
         except KilledWorker as error:
             raise UserError(
                 "workers died again and again over the same unit, perhaps for want of memory; "
@@ -51,6 +51,9 @@ class DaskEngine:
             raise UserError(
                 "the scheduler is gone or was restarted; what is finished is kept: go on with --resume"
             ) from error
+
+    def _processes(self) -> int:
+        return sum(self.client.ncores().values())
 
 
 def dask_setup(worker: object) -> None:
