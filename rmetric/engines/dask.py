@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -10,9 +11,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster
+from distributed import Client, Future, KilledWorker, LocalCluster, rpc
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
+from distributed.security import Security
 
 from rmetric.engines.local import ENVIRONMENT
 from rmetric.engines.processes import ctrl_c_later
@@ -90,6 +92,21 @@ def _started_here(jobs: int) -> LocalCluster:
 
 
 @contextmanager
+def _told_if_absent(address: str | None) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, MemoryError) as error:  # another program's greeting passes for the length of a message
+        raise UserError(f"no Dask scheduler answers at {address}; start one: docs/scale.md") from error
+
+
+async def _check_answers(address: str) -> None:
+    """Raise an error if no scheduler is there: ``Client`` would wait for ever for a program that says nothing."""
+    of_tls = Security().get_connection_args("client")
+    async with asyncio.timeout(CONNECT_TIMEOUT_S), rpc(address, connection_args=of_tls) as scheduler:
+        await scheduler.identity()
+
+
+@contextmanager
 def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
     """The workers of a scheduler; without an address, ``jobs`` workers that are started here."""
     with ExitStack() as stack:
@@ -97,10 +114,11 @@ def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
         ours = {"distributed.nanny.pre-spawn-environ": ENVIRONMENT, "distributed.worker.preload": preload}
         stack.enter_context(dask.config.set(ours))  # of workers that are started here
         stack.enter_context(_quiet())  # to the very end, for connections are told of as they close
+        if address:
+            with _told_if_absent(address):
+                asyncio.run(_check_answers(address))
         with ctrl_c_later():
             cluster = address or stack.enter_context(_started_here(jobs))
-            try:
+            with _told_if_absent(address):
                 client = stack.enter_context(Client(cluster, timeout=CONNECT_TIMEOUT_S))
-            except (OSError, ValueError) as error:
-                raise UserError(f"no Dask scheduler answers at {address}; start one: docs/scale.md") from error
         yield DaskEngine(client)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -143,6 +144,26 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)  # nothing will come
     with pytest.raises(UserError, match="no Dask scheduler answers"), engine("dask", 1, "tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_another_program_in_place_of_a_scheduler_is_one_line(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            with suppress(OSError):
+                met.append(other.accept()[0])
+                met[0].sendall(greeting)
+
+        met: list[socket.socket] = []
+        Thread(target=greet, daemon=True).start()
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"no Dask scheduler answers at {address}"), engine("dask", 1, address):
+            pass
+    met[0].close()
 
 
 @pytest.mark.slow
