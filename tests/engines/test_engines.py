@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import signal
@@ -164,6 +165,39 @@ def test_another_program_in_place_of_a_scheduler_is_one_line(greeting: bytes, mo
         with pytest.raises(UserError, match=f"no Dask scheduler answers at {address}"), engine("dask", 1, address):
             pass
     met[0].close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_without_workers_is_told_of_and_in_the_end_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("rmetric.engines.dask.SILENCE_S", 0.2)
+    monkeypatch.setattr("rmetric.engines.dask.WORKERS_TIMEOUT_S", 1)
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        with pytest.raises(UserError, match=f"{address} was without workers for 1 s"), engine("dask", 1, address):
+            list(parallel_map(square, range(3), 1))
+    assert capsys.readouterr().err == f"waiting for workers of {address}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_lacks_this_repository_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    options = ["--port", "0", "--no-dashboard", "--scheduler-file", str(file := tmp_path / "scheduler.json")]
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *options]
+    scheduler = subprocess.Popen(command, cwd=tmp_path, env=without, stderr=subprocess.DEVNULL)
+    try:
+        await_that(file.exists)
+        address = json.loads(file.read_bytes())["address"]
+        with pytest.raises(UserError, match="lacks this repository; PYTHONPATH"), engine("dask", 1, address):
+            list(parallel_map(square, range(3), 1))
+    finally:
+        scheduler.kill()
+        scheduler.communicate()
 
 
 @pytest.mark.slow

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from rmetric.engines.window import AHEAD, in_order
 
 
 def test_processes_that_come_later_are_given_work() -> None:
-    processes, handed_out = 0, 0
+    processes, handed_out = 0, []
 
-    def items() -> Iterator[int]:
-        nonlocal handed_out
-        for handed_out in range(100):
-            yield handed_out
+    def submit(item: int) -> int:
+        handed_out.append(item)
+        return item
 
-    results = in_order(lambda item: item, lambda ticket: ticket, items(), lambda: processes)
+    results = in_order(submit, int, range(100), lambda: processes)
     assert next(results) == 0
-    assert handed_out == AHEAD, "nobody is there yet, but who comes finds work"
+    assert len(handed_out) == AHEAD + 1, "nobody is there yet, but who comes finds work"
     processes = 8
     assert next(results) == 1
-    assert handed_out == 8 * AHEAD + 1
+    assert len(handed_out) == 8 * AHEAD + 2
     assert [*results] == [*range(2, 100)]
