@@ -5,8 +5,8 @@
 
 Prints JSON; each part is a process of its own, and the rows of a size are added to --rows when it is measured. What is
 in that file for the same engine, --jobs and --detectors is not measured again; rows of others stay there, unprinted.
-``cpu_s`` is the processor time of it and its children, ``peak_mib`` the largest memory of all its processes at one time,
-``bytes`` what it leaves on the disk. Scores are those of --detectors, by default cheap ones.
+``cpu_s`` is the processor time of it and its children, ``peak_mib`` the largest memory of all its processes at one
+time, ``bytes`` what it leaves on the disk. Scores are those of --detectors, by default cheap ones.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
 def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Rows of one size: simulate; one table, which makes the scores; with these, all tables; all figures."""
     logs, tables, figures = folder / "logs", folder / "tables", folder / "figures"
-    engine = ["--jobs", str(args.jobs), "--engine", args.engine, *(["--address", args.address] if args.address else [])]
+    address = [] if args.address is None else ["--address", args.address]
+    engine = ["--jobs", str(args.jobs), "--engine", args.engine, *address]
     study = ["--repetitions", str(repetitions), "--logs-format", "parquet", "--out", str(logs)]
     score = ["--logs", str(logs), "--detectors", *args.detectors, *engine]
     of_all = {"runs": RUNS_A_REPETITION * repetitions, **settings_of(vars(args))}
