@@ -138,6 +138,12 @@ def test_an_address_needs_a_cluster() -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_an_empty_address_starts_nothing_here(name: str) -> None:
+    with pytest.raises(UserError, match="--address is empty"), engine(name, 1, ""):
+        pass
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
