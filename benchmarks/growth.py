@@ -3,10 +3,10 @@
     python benchmarks/growth.py                                   # 90, 720 and 7,200 runs
     python benchmarks/growth.py --repetitions 1 8 --rows growth.jsonl --plot growth.png
 
-Prints JSON; each part is a process of its own, and the rows of a size are added to --rows when it is measured. Sizes
-that are in that file are not measured again. ``cpu_s`` is the processor time of it and its children, ``peak_mib`` the
-largest memory of all its processes at one time, ``bytes`` what it leaves on the disk. Scores are those of --detectors,
-by default cheap ones.
+Prints JSON; each part is a process of its own, and the rows of a size are added to --rows when it is measured. What is
+in that file for the same engine, --jobs and --detectors is not measured again; rows of others stay there, unprinted.
+``cpu_s`` is the processor time of it and its children, ``peak_mib`` the largest memory of all its processes at one
+time, ``bytes`` what it leaves on the disk. Scores are those of --detectors, by default cheap ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import json
 import sys
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,19 @@ def measured(kind: str, argv: Sequence[str], left: Path) -> dict[str, Any]:
     }
 
 
+def settings_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What rows that are compared have in common; one that says nothing of detectors was measured with the default."""
+    return {"engine": row["engine"], "jobs": row["jobs"], "detectors": row.get("detectors", list(CHEAP))}
+
+
 def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str, Any]]:
     """Rows of one size: simulate; one table, which makes the scores; with these, all tables; all figures."""
     logs, tables, figures = folder / "logs", folder / "tables", folder / "figures"
-    engine = ["--jobs", str(args.jobs), "--engine", args.engine, *(["--address", args.address] if args.address else [])]
+    address = [] if args.address is None else ["--address", args.address]
+    engine = ["--jobs", str(args.jobs), "--engine", args.engine, *address]
     study = ["--repetitions", str(repetitions), "--logs-format", "parquet", "--out", str(logs)]
     score = ["--logs", str(logs), "--detectors", *args.detectors, *engine]
-    of_all = {"runs": RUNS_A_REPETITION * repetitions, "engine": args.engine, "jobs": args.jobs}
+    of_all = {"runs": RUNS_A_REPETITION * repetitions, **settings_of(vars(args))}
     yield {**of_all, **measured("simulate", [*study, *engine], logs)}
     yield {**of_all, **measured("score", [*score, "--out", str(tables), "--tables", "1"], tables / "cache")}
     yield {**of_all, **measured("tables", [*score, "--out", str(tables)], tables)}
@@ -98,13 +104,18 @@ def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
 @script
 def main(argv: Sequence[str] | None = None) -> None:
     args = parser().parse_args(argv)
-    known = [json.loads(line) for line in args.rows.read_text().splitlines()] if args.rows.exists() else []
-    whole = {row["runs"] for row in known}
-    for repetitions in args.repetitions:
-        if RUNS_A_REPETITION * repetitions not in whole:
-            with tempfile.TemporaryDirectory() as folder:
-                known += growth(repetitions, args, Path(folder))
-            args.rows.write_text("".join(f"{json.dumps(row)}\n" for row in known))
+    with open(args.rows, "a+") as file:  # before hours of measuring, not after
+        file.seek(0)
+        rows = [json.loads(line) for line in file]
+        known = [row for row in rows if settings_of(row) == settings_of(vars(args))]
+        there = {row["runs"] for row in known}
+        for repetitions in args.repetitions:
+            if RUNS_A_REPETITION * repetitions not in there:
+                with tempfile.TemporaryDirectory() as folder:
+                    measured_now = [*growth(repetitions, args, Path(folder))]
+                known += measured_now
+                file.writelines(f"{json.dumps(row)}\n" for row in measured_now)
+                file.flush()
     if args.plot:
         draw(known, args.plot)
     print(json.dumps({"detectors": args.detectors, "rows": known}, indent=1))

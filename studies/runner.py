@@ -146,7 +146,8 @@ def run_study(
                 _note_down(folder, made)
                 kept.update({item.name: item for item in made})
                 bar.update(sum(item.runs for item in made))
-        if todo or not (_read_manifest(folder) or {}).get("complete"):
+        manifest = _read_manifest(folder) or {}
+        if any(manifest.get(key) != value for key, value in _account(specs, kept, others).items()):
             _write_manifest(folder, identity, specs, kept, others, started)
     finished = [kept[spec.experiment_id] for spec in specs]
     return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
@@ -215,9 +216,9 @@ def _prepare(
     if manifest["study"] != identity:
         different = _first_difference(manifest["study"], identity)
         raise UserError(f"{folder} holds another study ({different}); choose another --out, or use --overwrite")
-    for leftover in folder.glob(".run_*.part"):
+    for leftover in _cut_short(folder):
         leftover.unlink(missing_ok=True)
-    listed = manifest["runs"] | _noted_down(folder)
+    listed = manifest["runs"] | _noted_down(folder, form)
     found = (_finished(folder, spec, listed.get(spec.experiment_id), form) for spec in specs)
     others = {name: entry for name, entry in listed.items() if name not in own}
     return {item.name: item for item in found if item is not None}, others
@@ -241,8 +242,13 @@ def _clear(folder: Path, own: Collection[str]) -> None:
             f"{folder} holds logs that are none of the study in it, such as {others[0]}; "
             "choose another --out, or move them away"
         )
-    for file in (*logs, *folder.glob(".run_*.part"), folder / JOURNAL, folder / MANIFEST):
+    for file in (*logs, *_cut_short(folder), folder / JOURNAL, folder / MANIFEST):
         file.unlink(missing_ok=True)
+
+
+def _cut_short(folder: Path) -> list[Path]:
+    """Files that a process which was killed left half-written."""
+    return [*folder.glob(".run_*.part"), *folder.glob(f".{MANIFEST}.*.part")]
 
 
 def _read_manifest(folder: Path) -> dict[str, Any] | None:
@@ -261,14 +267,16 @@ def _note_down(folder: Path, made: Sequence[Entry]) -> None:
         file.write(b"".join(json.dumps(asdict(item)).encode() + b"\n" for item in made))
 
 
-def _noted_down(folder: Path) -> Entries:
+def _noted_down(folder: Path, form: LogForm) -> Entries:
     """Entries of the journal. A line that is damaged, as by a power cut, lists nothing: that log is examined."""
     entries: Entries = {}
     with suppress(FileNotFoundError):
         for line in (folder / JOURNAL).read_bytes().splitlines():
             with suppress(ValueError, TypeError, KeyError):
                 entry = dict(json.loads(line))
-                entries[entry.pop("name")] = entry
+                name = entry.pop("name")
+                if _entry(form, name, entry):
+                    entries[name] = entry
     return entries
 
 
@@ -298,11 +306,32 @@ def _finished(folder: Path, spec: Spec, listed: Any, form: LogForm) -> Entry | N
         return None
     if listed is None:
         return form.examined(spec, content)
+    entry = _entry(form, spec.experiment_id, listed)
+    if entry is None:
+        raise _damaged(folder, f"for its entry of {spec.experiment_id} lacks what belongs there")
+    return entry if listed["sha256"] == hashlib.sha256(content).hexdigest() else None
+
+
+def _entry(form: LogForm, name: str, listed: Any) -> Entry | None:
+    """An entry as it was read, or ``None`` if it lacks what belongs there, or has values of a wrong kind."""
     try:
-        entry, expected = form.entry(name=spec.experiment_id, **listed), listed["sha256"]
-    except (TypeError, KeyError):
-        raise _damaged(folder, f"for its entry of {spec.experiment_id} lacks what belongs there") from None
-    return entry if expected == hashlib.sha256(content).hexdigest() else None
+        entry = form.entry(name=name, **listed)
+        kinds, numbers = entry.outcomes.keys(), (entry.bytes, entry.records, *entry.outcomes.values())
+    except (AttributeError, TypeError):
+        return None
+    whole = all(isinstance(kind, str) for kind in kinds) and all(isinstance(number, int) for number in numbers)
+    return entry if whole else None
+
+
+def _account(specs: Sequence[Spec], finished: dict[str, Entry], others: Entries) -> dict[str, Any]:
+    """Part of the manifest that says what is finished."""
+    runs: Entries = {
+        spec.experiment_id: {key: value for key, value in asdict(item).items() if key != "name"} if item else None
+        for spec in specs
+        for item in [finished.get(spec.experiment_id)]
+    }
+    runs = {**others, **runs}
+    return {"complete": all(runs.values()), "runs": runs}
 
 
 def _write_manifest(
@@ -313,14 +342,10 @@ def _write_manifest(
     others: Entries,
     started: float,
 ) -> None:
-    runs: Entries = {
-        spec.experiment_id: {key: value for key, value in asdict(item).items() if key != "name"} if item else None
-        for spec in specs
-        for item in [finished.get(spec.experiment_id)]
-    }
+    account = _account(specs, finished, others)
     manifest = {
         "study": identity,
-        "complete": all({**others, **runs}.values()),
+        "complete": account["complete"],
         "provenance": {
             "written_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": round(time.perf_counter() - started, 2),
@@ -328,7 +353,7 @@ def _write_manifest(
             "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
             "commit": _commit(),
         },
-        "runs": {**others, **runs},
+        "runs": account["runs"],
     }
     with written_aside(folder / MANIFEST) as file:  # forced to the disk: without it nobody knows what the logs are
         file.write(json.dumps(manifest, indent=1).encode() + b"\n")

@@ -67,8 +67,10 @@ def engine(name: str, jobs: int, address: str | None = None) -> Iterator[Engine]
     Raises
     ------
     UserError
-        If the engine is not installed or does not answer, or if there is an address for ``local``.
+        If the engine is not installed or does not answer, if the address is empty, or if there is one for ``local``.
     """
+    if address == "":
+        raise UserError("--address is empty, as of a variable that is not set; give that of a scheduler, or none")
     try:
         module = importlib.import_module(f"rmetric.engines.{name}")
         opened: AbstractContextManager[Engine] = module.connected(jobs, address)

@@ -55,7 +55,7 @@ class LocalEngine:
                 return pool.submit(work, item)
 
         try:
-            yield from in_order(submit, Future.result, items, self._jobs)
+            yield from in_order(submit, Future.result, items, lambda: self._jobs)
         except BaseException as error:
             self.__exit__(type(error), error, error.__traceback__)
             if isinstance(error, BrokenProcessPool):

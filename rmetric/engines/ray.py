@@ -29,19 +29,21 @@ DEATHS = 3
 class RayEngine:
     """Workers of the cluster that this process is connected to."""
 
-    processes: int
-
     def map(self, work: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """See :class:`rmetric.engines.Engine`."""
         remote: Any = ray.remote(max_retries=DEATHS)(_unit)
         try:
-            yield from in_order(partial(remote.remote, work), ray.get, items, self.processes)
+            yield from in_order(partial(remote.remote, work), ray.get, items, _processes)
         except RayTaskError as error:
             raise error.cause from error
         except RayError as error:
             raise UserError(
                 f"Ray gave up ({type(error).__name__}); what is finished is kept: go on with --resume"
             ) from error
+
+
+def _processes() -> int:
+    return int(ray.cluster_resources().get("CPU", 0))
 
 
 def _unit(work: Callable[[T], R], item: T) -> R:
@@ -72,6 +74,6 @@ def connected(jobs: int, address: str | None) -> Iterator[RayEngine]:
     if signal.getsignal(signal.SIGTERM) is not on_sigterm:  # Ray's own ends this process without a word
         signal.signal(signal.SIGTERM, on_sigterm)
     try:
-        yield RayEngine(max(1, int(ray.cluster_resources().get("CPU", jobs))))
+        yield RayEngine()
     finally:
         ray.shutdown()

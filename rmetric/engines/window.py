@@ -15,13 +15,16 @@ AHEAD = 4
 
 
 def in_order(
-    submit: Callable[[T], Ticket], result: Callable[[Ticket], R], items: Iterable[T], processes: int
+    submit: Callable[[T], Ticket], result: Callable[[Ticket], R], items: Iterable[T], processes: Callable[[], int]
 ) -> Iterator[R]:
-    """Results of the items in their order; ``submit`` hands one out, ``result`` waits for it."""
+    """Results of the items in their order; ``submit`` hands one out, ``result`` waits for it.
+
+    ``processes`` is asked at each item how many there are: those of a cluster come and go.
+    """
     waiting: deque[Ticket] = deque()
     for item in items:
         waiting.append(submit(item))
-        if len(waiting) > AHEAD * processes:
+        if len(waiting) > AHEAD * max(1, processes()):
             yield result(waiting.popleft())
     while waiting:
         yield result(waiting.popleft())

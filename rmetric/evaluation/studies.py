@@ -130,7 +130,8 @@ def load_study(folder: str | Path, jobs: int | None = None) -> Study:
         return _load_parts(file or Path(folder), parts, jobs)
     paths, note = find_logs(folder)
     runs, checksums, damage = [], [], {}
-    for run, sha256, problems in in_parallel(_read, paths, jobs, "reading logs", "log"):
+    files = [path.absolute() for path in paths]  # workers of a cluster may stand in another folder
+    for run, sha256, problems in in_parallel(_read, files, jobs, "reading logs", "log"):
         runs.append(run)
         checksums.append(sha256)
         if problems:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import logging
 import os
 import signal
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from threading import Thread
 
 import psutil
 import pytest
@@ -136,6 +138,12 @@ def test_an_address_needs_a_cluster() -> None:
         pass
 
 
+@pytest.mark.parametrize("name", ["dask", "ray"])
+def test_an_empty_address_starts_nothing_here(name: str) -> None:
+    with pytest.raises(UserError, match="--address is empty"), engine(name, 1, ""):
+        pass
+
+
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,6 +151,59 @@ def test_a_scheduler_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)  # nothing will come
     with pytest.raises(UserError, match="no Dask scheduler answers"), engine("dask", 1, "tcp://127.0.0.1:9"):
         pass
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("greeting", [b"", b"SSH-2.0-OpenSSH_9.6\r\n"])
+def test_another_program_in_place_of_a_scheduler_is_one_line(greeting: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr("rmetric.engines.dask.CONNECT_TIMEOUT_S", 1)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+
+        def greet() -> None:
+            with suppress(OSError):
+                met.append(other.accept()[0])
+                met[0].sendall(greeting)
+
+        met: list[socket.socket] = []
+        Thread(target=greet, daemon=True).start()
+        address = f"tcp://127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(UserError, match=f"no Dask scheduler answers at {address}"), engine("dask", 1, address):
+            pass
+    met[0].close()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_without_workers_is_told_of_and_in_the_end_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    distributed = pytest.importorskip("distributed")
+    monkeypatch.setattr("rmetric.engines.dask.SILENCE_S", 0.2)
+    monkeypatch.setattr("rmetric.engines.dask.WORKERS_TIMEOUT_S", 1)
+    with distributed.LocalCluster(n_workers=0, dashboard_address=None) as cluster:
+        address = cluster.scheduler_address
+        with pytest.raises(UserError, match=f"{address} was without workers for 1 s"), engine("dask", 1, address):
+            list(parallel_map(square, range(3), 1))
+    assert capsys.readouterr().err == f"waiting for workers of {address}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_scheduler_that_lacks_this_repository_is_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("distributed")
+    options = ["--port", "0", "--no-dashboard", "--scheduler-file", str(file := tmp_path / "scheduler.json")]
+    without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", *options]
+    scheduler = subprocess.Popen(command, cwd=tmp_path, env=without, stderr=subprocess.DEVNULL)
+    try:
+        await_that(file.exists)
+        address = json.loads(file.read_bytes())["address"]
+        with pytest.raises(UserError, match="lacks this repository; PYTHONPATH"), engine("dask", 1, address):
+            list(parallel_map(square, range(3), 1))
+    finally:
+        scheduler.kill()
+        scheduler.communicate()
 
 
 @pytest.mark.slow

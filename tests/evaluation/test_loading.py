@@ -21,6 +21,7 @@ from rmetric.detectors import (
     make_detector,
     register_detector,
 )
+from rmetric.engines import engine, parallel_map
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scoring import by_run, score_study
@@ -36,6 +37,13 @@ def test_all_logs_are_read_in_order(logs):
     assert [run.name for run in study.runs] == sorted(path.stem for path in logs.glob("*.jsonl"))
     assert len(set(study.checksums)) == 12
     assert study.note == "" and study.warnings() == []
+
+
+def test_a_relative_folder_is_read_by_processes_that_stand_elsewhere(logs, monkeypatch):
+    with engine("local", jobs=2):
+        list(parallel_map(abs, range(20), 2))  # they are started here
+        monkeypatch.chdir(logs.parent)
+        assert len(load_study(logs.name, jobs=2).runs) == 12
 
 
 def test_a_log_that_lost_its_first_line_is_told(logs):

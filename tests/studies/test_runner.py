@@ -212,6 +212,47 @@ def test_resume_says_that_an_entry_of_the_manifest_is_damaged(entry: object, tmp
         simulate_study(SHORT, tmp_path, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("backend", "value"),
+    [
+        (IN_PARTS, {"outcomes": None}),
+        (IN_PARTS, {"outcomes": [1]}),
+        (IN_PARTS, {"outcomes": {"clean": "b"}}),
+        (SIMULATION, {"outcome": ["clean"]}),
+        (SIMULATION, {"outcome": None}),
+        (SIMULATION, {"records": "12"}),
+        (SIMULATION, {"bytes": None}),
+    ],
+)
+def test_resume_says_that_a_value_of_the_manifest_is_of_a_wrong_kind(
+    backend: Backend, value: dict[str, object], tmp_path: Path
+) -> None:
+    run_study(SHORT, tmp_path, backend=backend)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    name, entry = next(iter(manifest["runs"].items()))
+    entry |= value
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match=rf"manifest\.json is damaged, for its entry of {name} "):
+        run_study(SHORT, tmp_path, backend=backend, resume=True)
+
+
+def test_resume_mends_a_manifest_that_lists_nothing_and_says_it_is_complete(tmp_path: Path) -> None:
+    simulate_study(SHORT, tmp_path)
+    manifest = json.loads((tmp_path / MANIFEST).read_text())
+    (tmp_path / MANIFEST).write_text(json.dumps({**manifest, "runs": {}}))
+    assert simulate_study(SHORT, tmp_path, resume=True).made == 0
+    assert json.loads((tmp_path / MANIFEST).read_text())["runs"] == manifest["runs"]
+
+
+@pytest.mark.parametrize("flag", ["resume", "overwrite"])
+def test_what_a_killed_process_left_half_written_is_removed(flag: str, tmp_path: Path) -> None:
+    simulate_study(SHORT, tmp_path)
+    for left in (".run_x.jsonl.1.part", f".{MANIFEST}.1.part"):
+        (tmp_path / left).touch()
+    simulate_study(SHORT, tmp_path, **{flag: True})
+    assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, *contents(tmp_path)}
+
+
 @pytest.mark.parametrize("end", ['{"event": "EXPERIMENT_SUCCESS"}', '{"event": "EXPERIMENT_FAILURE"}', "[]"])
 def test_resume_makes_a_log_anew_whose_end_says_too_little(end: str, tmp_path: Path) -> None:
     simulate_study(SHORT, tmp_path)
@@ -275,6 +316,17 @@ def test_resume_of_an_interrupted_study_makes_anew_what_was_changed_since(tmp_pa
     assert simulate_study(SHORT, tmp_path, resume=True).made == 1
     assert contents(tmp_path) == made
     assert {path.name for path in tmp_path.iterdir()} == {MANIFEST, *made}
+
+
+@pytest.mark.parametrize("lacks", ["sha256", "bytes"])
+def test_a_log_whose_line_in_the_journal_lacks_something_is_examined(lacks: str, tmp_path: Path) -> None:
+    made = interrupted(SIMULATION, tmp_path)
+    journal = tmp_path / ".manifest.journal"
+    first, *others = map(json.loads, journal.read_text().splitlines())
+    del first[lacks]
+    journal.write_text("".join(f"{json.dumps(entry)}\n" for entry in (first, *others)))
+    assert simulate_study(SHORT, tmp_path, resume=True).made == 0
+    assert contents(tmp_path) == made
 
 
 @pytest.mark.parametrize("backend", [SIMULATION, IN_PARTS], ids=["jsonl", "parquet"])
