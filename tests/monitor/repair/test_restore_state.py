@@ -163,7 +163,7 @@ def test_weights_that_a_loop_clamps_here_and_there_are_meant_and_a_stuck_bit_is_
     ],
 )
 def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
-    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float
+    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     toy = Toy()
     number = nn.Parameter(start, requires_grad=False)
@@ -175,6 +175,21 @@ def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
                 change(number)
         assert [repair.step for repair in monitor.repairs] == put_back
     assert number.item() == end
+    [told] = [message for message in caplog.messages if "takes what changes there for meant" in message]
+    assert told.startswith("step 7: RestoreState has put back number before")
+
+
+def test_a_frozen_number_that_flips_far_is_put_back_every_time() -> None:
+    toy = Toy()
+    frozen = nn.Parameter(torch.tensor([1.0, -0.02, 0.3]), requires_grad=False)
+    toy.model.register_parameter("frozen", frozen)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for step in range(1, 16):  # each is a weak cell
+            toy.train(1, monitor)
+            frozen.view(torch.int32)[step % 3] ^= [1 << 30, 1 << 27, -(1 << 31)][step % 3]
+        toy.train(1, monitor)
+        assert len(monitor.repairs) == 15
+    torch.testing.assert_close(frozen, torch.tensor([1.0, -0.02, 0.3]), rtol=0.0, atol=0.0)
 
 
 def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
