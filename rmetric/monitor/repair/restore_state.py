@@ -288,8 +288,12 @@ def _may_be_meant(before: float, now: float) -> bool:
 
 
 def _plain_numbers(integers: Tensor, dtype: torch.dtype) -> list[float]:
-    """Numbers whose bits are these; the integers themselves for a type whose numbers torch cannot hand out (float4)."""
-    return integers.view(dtype).tolist()
+    """Numbers whose bits are these; the integers of a type that torch cannot read (float4, bits)."""
+    try:
+        numbers: list[float] = integers.view(dtype).tolist()
+    except RuntimeError:
+        numbers = integers.tolist()
+    return numbers
 
 
 def _in_json(number: float) -> float | str:

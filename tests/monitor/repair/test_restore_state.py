@@ -262,6 +262,19 @@ def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
     assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
 
 
+def test_a_number_of_a_type_that_cannot_be_read_is_put_back() -> None:
+    toy = Toy()
+    packed = nn.Parameter(torch.zeros(2, dtype=torch.uint8).view(torch.bits8), requires_grad=False)
+    toy.model.register_parameter("packed", packed)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        packed.data.view(torch.uint8)[1] = 4
+        toy.train(1, monitor)
+        [repair] = monitor.repairs
+    assert packed.data.view(torch.uint8).tolist() == [0, 0]
+    assert repair.details["elements"] == [{"tensor": "packed", "index": 1, "sound": 0, "corrupted": 4}]
+
+
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
 def test_a_tensor_of_a_layout_that_cannot_be_compared_leaves_the_others_guarded() -> None:
     toy = Toy()
