@@ -503,6 +503,26 @@ def clips_twice(module: Any, batch: Tensor) -> None:
         optimizer.zero_grad()
 
 
+def test_clipping_between_the_passes_of_an_update_makes_no_record(package: Any, tmp_path: Path) -> None:
+    def step(module: Any, batch: Tensor) -> None:
+        optimizer, _ = module.optimizers()
+        terms = [module.generator(part).square().mean() for part in batch.chunk(2)]
+        for term in terms:
+            module.manual_backward(term)
+            module.clip_gradients(optimizer, gradient_clip_val=0.01, gradient_clip_algorithm="norm")
+        module.losses.append(sum(term.item() for term in terms))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    module, log = by_hand(package, step), tmp_path / "run.jsonl"
+    data = DataLoader(torch.randn(40, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1}
+    trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
+    losses = read_log(log).observations["training_loss"]
+    assert len(losses) == 10
+    np.testing.assert_allclose(losses[1:], module.losses[1:], rtol=1e-5)
+
+
 def clips_by_hand(module: Any, batch: Tensor) -> None:
     optimizer, _ = module.optimizers()
     optimizer.zero_grad()
