@@ -49,7 +49,8 @@ WORDS = {
     "each pass": "monitor.step(loss) is called after each of several backward passes that add up; call it once, after "
     "the last one and before optimizer.step()",
     "clipped": f"the gradient norm was the same in {CLIPPED} steps with other losses: gradients are clipped before "
-    "monitor.step(loss) sees them; call it before clip_grad_norm_ (in Lightning, clip with self.clip_gradients right before the step)",
+    "monitor.step(loss) sees them; call it before clip_grad_norm_ (in Lightning, clip with self.clip_gradients, right "
+    "before optimizer.step())",
     "scaled": "gradients are still multiplied by the scale of the GradScaler when monitor.step(loss) sees them; call "
     "scaler.unscale_(optimizer) before it",
     "not cleared": "gradients are never cleared: when backward() began, those of the last update were still there; add "

@@ -117,7 +117,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Look before a module clips by itself, and take vetoed gradients away when nobody needs them any more.
 
         No hook comes after those of the module and clipping, which find no gradients where they were taken away before.
-        A scaler has not unscaled yet when a module clips: then it is looked at after that; so it is in a loop that clips
+        A scaler has not unscaled yet when a module clips: then it is looked at after that. So is a loop that clips
         between the backward passes of an update, from the second clipping on.
         """
         plugin = trainer.precision_plugin
