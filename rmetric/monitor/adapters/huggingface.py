@@ -244,7 +244,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
 def _defining(kind: type, name: str) -> set[type]:
     """Classes that define a method which an object of a class, or of any that is derived from it, has."""
     own = {base for base in kind.__mro__ if name in vars(base)}
-    return own.union(*(_defining(derived, name) for derived in kind.__subclasses__()))
+    derived: list[type] = kind.__subclasses__()
+    return own.union(*(_defining(each, name) for each in derived))
 
 
 def _checkpoint(output: str, step: int) -> Path:
