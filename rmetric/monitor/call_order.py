@@ -49,7 +49,8 @@ WORDS = {
     "each pass": "monitor.step(loss) is called after each of several backward passes that add up; call it once, after "
     "the last one and before optimizer.step()",
     "clipped": f"the gradient norm was the same in {CLIPPED} steps with other losses: gradients are clipped before "
-    "monitor.step(loss) sees them; call it before clip_grad_norm_ (in Lightning, clip with self.clip_gradients)",
+    "monitor.step(loss) sees them; call it before clip_grad_norm_ (in Lightning, clip with self.clip_gradients, right "
+    "before optimizer.step())",
     "scaled": "gradients are still multiplied by the scale of the GradScaler when monitor.step(loss) sees them; call "
     "scaler.unscale_(optimizer) before it",
     "not cleared": "gradients are never cleared: when backward() began, those of the last update were still there; add "
@@ -89,8 +90,8 @@ class CallOrder:
 
     The evidence is direct: which gradients are there, whether they are the very same ones as before, and which the
     optimizer finds. So nothing is said of a loop that accumulates, skips or freezes; of an optimizer that calls a
-    closure, as all of Lightning's do, only that gradients were clipped before; of one that steps inside the backward
-    pass, that its gradients are gone when the monitor comes.
+    closure, as all of Lightning's do, only that gradients of passes before it were clipped; of one that steps inside
+    the backward pass, that its gradients are gone when the monitor comes.
 
     Parameters
     ----------
@@ -145,8 +146,16 @@ class CallOrder:
         self._calls += 1
         if self._updating or self._calls > STEPS:  # ``_updating``: a closure calls the monitor
             self.close()
-        elif not self._has_closure:
+        elif self._has_closure:
+            self._look_inside()
+        else:
             self._look()
+
+    @ends_alone
+    def _look_inside(self) -> None:
+        """Look whether the gradients are those of the closure's own passes, which a loop cannot have clipped."""
+        before, self._at_update = self._at_update, None
+        self._touched |= before is not None and not self._stamp().same(before)
 
     @ends_alone
     def _look(self) -> None:
@@ -198,6 +207,7 @@ class CallOrder:
     def _before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._has_closure |= has_closure(args, kwargs)
         if self._has_closure:  # its passes, and the calls of the monitor in them, come after this
+            self._at_update = self._stamp()
             return
         if torch._C._current_graph_task_id() != -1:  # an optimizer inside the backward pass
             return

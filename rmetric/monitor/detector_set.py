@@ -17,8 +17,6 @@ from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, 
 from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.transfer import StepNumbers
 
-LONG_AGO = 2**31
-"""Records since what has never been."""
 SMOOTHING = 0.1
 """Weight of a new gradient norm in its running mean: a memory of about 20 steps."""
 
@@ -59,7 +57,7 @@ class DetectorSet:
         self._reference = reference if isinstance(reference, RMetricDetector) else RMetricDetector()
         self._vocabulary = vocabulary
         self._episodes = {name: EpisodesByCause() for name in self.detectors}
-        self._told, self._broken_ago = _Told(), dict.fromkeys(self.detectors, LONG_AGO)
+        self._told, self._broken_ago = _Told(), dict.fromkeys(self.detectors, math.inf)
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
         self._baseline = GradientNormBaseline()
@@ -117,9 +115,8 @@ class DetectorSet:
 
     def _count_broken(self, exceeded: Mapping[str, Explanation]) -> None:
         """Count the records since each detector found something that is not finite."""
-        for name, ago in self._broken_ago.items():
-            broken = name in exceeded and exceeded[name].cause == "not_finite"
-            self._broken_ago[name] = 0 if broken else ago + 1
+        broken = {name for name, explanation in exceeded.items() if explanation.cause == "not_finite"}
+        self._broken_ago = {name: 0 if name in broken else ago + 1 for name, ago in self._broken_ago.items()}
 
     def _carried(self, name: str, explanation: Explanation) -> bool:
         """Whether a detector is above its threshold for what was not finite, and told of, a few records ago."""

@@ -38,14 +38,17 @@ class Votes:
     """
 
     def __init__(self, processes: Processes, model: nn.Module, device: torch.device, guard: CollectiveGuard) -> None:
-        self.several = processes.count > 1
-        """True if there is somebody to be asked."""
         self.count = processes.count
         """Processes that train together."""
         self._processes, self._device, self._guard = processes, device, guard
         self._model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
         self._group: dist.ProcessGroup | None = None
         self._told = False
+
+    @property
+    def several(self) -> bool:
+        """Whether there is somebody to be asked."""
+        return self.count > 1
 
     def are_held(self) -> bool:
         """Whether all processes take part, the same in each of them; says once why not. Ask before each vote."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,10 @@ STATE_FILE = "rmetric_monitor.pt"
 ADAPTER = "adapter_model.safetensors"
 THEIRS = ("learning_rate", "grad_norm")
 """Fields that the Trainer logs by itself."""
+
+
+FETCH = "get_batch_samples"
+"""Method of the Trainer that is called before the forward passes of each step; subclasses make their own."""
 
 
 class _LeftError(Exception):
@@ -110,14 +114,17 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         unseen = UnseenPasses("a training_step of your own calls self.accelerator.backward(loss), not loss.backward()")
         self._unseen = unseen
         self._at_exit = AtExit(self._leave)  # no event tells of an exception or of Ctrl-C
-        original, fetch = _Accelerator.backward, _transformers.Trainer.get_batch_samples
+        original = _Accelerator.backward
         wrapped = model
 
-        def first_batches(trainer: Any, *args: Any, **options: Any) -> Any:
-            nonlocal wrapped
-            if trainer.state is state:
-                wrapped = trainer.model_wrapped
-            return fetch(trainer, *args, **options)
+        def telling(fetch: Callable[..., Any]) -> Callable[..., Any]:
+            def first_batches(trainer: Any, *args: Any, **options: Any) -> Any:
+                nonlocal wrapped
+                if trainer.state is state:
+                    wrapped = trainer.model_wrapped
+                return fetch(trainer, *args, **options)
+
+            return first_batches
 
         def first_backward(accelerator: Any, loss: torch.Tensor, **options: Any) -> None:
             if any(own is optimizer for own in accelerator._optimizers):
@@ -135,7 +142,8 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             else:
                 original(accelerator, loss, **options)
 
-        self._stack.enter_context(replaced(_transformers.Trainer, "get_batch_samples", first_batches))
+        for kind in _defining(_transformers.Trainer, FETCH):
+            self._stack.enter_context(replaced(kind, FETCH, telling(vars(kind)[FETCH])))
         self._stack.enter_context(replaced(_Accelerator, "backward", first_backward))
 
     def _begin(
@@ -231,6 +239,13 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self._stack.__exit__(_LeftError, _LeftError(), None)
         self._stack, self.monitor, self._early, self._unseen = ExitStack(), None, [], None
         close_all([self._at_exit])
+
+
+def _defining(kind: type, name: str) -> set[type]:
+    """Classes that define a method which an object of a class, or of any that is derived from it, has."""
+    own = {base for base in kind.__mro__ if name in vars(base)}
+    derived: list[type] = kind.__subclasses__()
+    return own.union(*(_defining(each, name) for each in derived))
 
 
 def _checkpoint(output: str, step: int) -> Path:

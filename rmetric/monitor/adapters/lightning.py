@@ -74,8 +74,9 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._rewarded: Tensor | None = None
         self._told_names = False
         self._asked_at, self._proceed = -1, True
-        self._looked = self._vetoed = False
-        """Whether the next update was looked at before its clipping; and whether the one that is due is left out."""
+        self._looked = self._vetoed = self._clips_between = False
+        """Whether the next update was looked at before its clipping; whether the one that is due is left out; and
+        whether this loop clips between the backward passes of an update."""
         self._stack = ExitStack()
         self._unseen = UnseenPasses(BY_HAND)
         self._kept: KeptCheckpoints | None = None
@@ -87,7 +88,7 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Begin to watch; the strategy has wrapped the model by now."""
         scaler = getattr(trainer.precision_plugin, "scaler", None)
         self._asked_at, self._reported, self._losses = -1, 0, []
-        self._looked = self._vetoed = False
+        self._looked = self._vetoed = self._clips_between = False
         self._stack.close()
         self._unseen = UnseenPasses(BY_HAND)
         policies = self._policies.take()
@@ -116,7 +117,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         """Look before a module clips by itself, and take vetoed gradients away when nobody needs them any more.
 
         No hook comes after those of the module and clipping, which find no gradients where they were taken away before.
-        A scaler has not unscaled yet when a module clips: then it is looked at after that.
+        A scaler has not unscaled yet when a module clips: then it is looked at after that. So is a loop that clips
+        between the backward passes of an update, from the second clipping on.
         """
         plugin = trainer.precision_plugin
         scaled = getattr(plugin, "scaler", None) is not None
@@ -125,8 +127,10 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         def clip_gradients(optimizer: Any, *args: Any, **options: Any) -> None:
             own = any(each is trainer.optimizers[0] for each in (optimizer, getattr(optimizer, "optimizer", None)))
             if own and self._losses and not (pl_module.automatic_optimization or scaled):
-                self._looked = True
-                self._look(trainer, pl_module)
+                self._clips_between |= self._looked
+                if not self._clips_between:
+                    self._looked = True
+                    self._look(trainer, pl_module)
             clip(optimizer, *args, **options)
 
         def ready(model: Any, optimizer: Any) -> None:

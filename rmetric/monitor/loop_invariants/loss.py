@@ -36,15 +36,15 @@ class LossFalls(OfLate):
     """The loss is not ten times as small as any of the last 32, three times in a row.
 
     A loss falls as a model learns, but not tenfold at once. One that has become another function does, one that is
-    averaged over what is masked, or one whose answer has come to be among the inputs. Of a loss that is 0 or negative
-    no ratio tells, nor of one that crosses 0: it comes as near to it as it likes.
+    averaged over what is masked, or one whose answer has come to be among the inputs. Of a loss that is 0, as one
+    batch without a target makes it, no ratio tells. One that becomes negative comes as near to 0 as it likes.
     """
 
     breaks = 3
 
     def _value(self, measured: Mapping[str, float]) -> float:
         loss = measured.get("training_loss", math.nan)
-        if loss <= 0.0:
+        if loss < 0.0:
             self.begin_anew()
         return loss if 0.0 < loss < math.inf else math.nan
 

@@ -161,8 +161,10 @@ def routing_of(output: Any, experts: int, top_k: int) -> tuple[Tensor | None, Te
     if not integers and len(logits) == 2:
         chosen = (logits[0] != 0).reshape(-1, experts)
         return logits[1], _where(chosen.sum(dim=0), (chosen.sum(dim=1) <= top_k).all())
-    loads = (_load(part, experts, top_k) for part in integers)
-    return next(iter(logits), None), next((load for load in loads if load is not None), None)
+    first = next(iter(logits), None)
+    tokens = None if first is None else first.shape[:-1]
+    loads = (_load(part, tokens, experts, top_k) for part in integers)
+    return first, next((load for load in loads if load is not None), None)
 
 
 def _has_rows(part: Any) -> bool:
@@ -170,21 +172,23 @@ def _has_rows(part: Any) -> bool:
     return isinstance(part, Tensor) and part.ndim > 0
 
 
-def _load(chosen: Tensor, experts: int, top_k: int) -> Tensor | None:
+def _load(chosen: Tensor, tokens: torch.Size | None, experts: int, top_k: int) -> Tensor | None:
     """How often each expert was chosen, (E,).
 
-    Integers are a map of zeros and ones, (…, E), or numbers of experts, (…, top_k), of which those out of range mark
-    tokens that were dropped. ``None`` for anything else, as the tokens that experts choose, and where both are as wide.
+    Integers are numbers of experts, (…, top_k), or of the shape of the ``tokens`` where each goes to one expert; those
+    out of range mark tokens that were dropped. Else they are a map of zeros and ones, (…, E). ``None`` for anything
+    else, as the tokens that experts choose.
     """
-    columns, is_bool = chosen.shape[-1], chosen.dtype is torch.bool
-    if columns == experts and (is_bool or top_k < experts):
-        rows = chosen.reshape(-1, experts)
-        return _where(rows.float().sum(dim=0), ((rows == 0) | (rows == 1)).all())
-    if columns == top_k < experts and not is_bool:
+    columns = chosen.shape[-1]
+    numbered = columns == top_k or (top_k == 1 and chosen.shape == tokens)
+    if numbered and chosen.dtype is not torch.bool:
         numbers = chosen.reshape(-1).long()
         counted = ((numbers >= 0) & (numbers < experts)).float()
         load = torch.zeros(experts, device=chosen.device)
         return load.scatter_add_(0, numbers.clamp(0, experts - 1), counted)
+    if columns == experts:
+        rows = chosen.reshape(-1, experts)
+        return _where(rows.float().sum(dim=0), ((rows == 0) | (rows == 1)).all())
     return None
 
 

@@ -22,6 +22,9 @@ LOGGER = logging.getLogger("rmetric")
 MAX_NAMED, REPEATED = 16, 2
 """Most corrupted elements that the log names; times that a tensor is put back before its changes are meant, and that it
 is changed on purpose in a row before it is left alone."""
+MEANT = 4.0
+"""Largest factor between two numbers of which a program makes one of the other in a single bit, as it halves a
+temperature; a flip of an exponent's higher bits, or of the sign, is none."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,23 @@ class _Change:
         flipped = self.sound ^ self.corrupted
         return not bool((flipped & (flipped - 1)).any())
 
+    @property
+    def is_small(self) -> bool:
+        """Whether each number is one that a program may have made of the one before by a single bit."""
+        return all(
+            map(_may_be_meant, _plain_numbers(self.sound, self.dtype), _plain_numbers(self.corrupted, self.dtype))
+        )
+
     def places_in_words(self) -> list[str]:
         """Each number by its tensor's name and its place."""
         return [f"{self.name}[{place}]" for place in self.places.tolist()]
 
     def elements(self) -> list[dict[str, Any]]:
         """Old and new values of these numbers."""
-        values = (self.places, self.sound.view(self.dtype), self.corrupted.view(self.dtype))
+        sound, corrupted = (_plain_numbers(each, self.dtype) for each in (self.sound, self.corrupted))
         return [
-            {"tensor": self.name, "index": place, "sound": _plain(sound), "corrupted": _plain(corrupted)}
-            for place, sound, corrupted in zip(*(each.tolist() for each in values), strict=True)
+            {"tensor": self.name, "index": place, "sound": _in_json(before), "corrupted": _in_json(now)}
+            for place, before, now in zip(self.places.tolist(), sound, corrupted, strict=True)
         ]
 
 
@@ -83,7 +93,8 @@ class RestoreState(Policy):
     or pruned the weights. Nor is what changes in a tensor that has been put back twice: a loop that clamps its weights
     does that. Then it is the new state; but for single bits, which memory flips here and there, or where it is stuck:
     those are put back every time. In a frozen tensor a single bit counts as well where the same number was put back
-    twice: a counter that is raised and a temperature that is halved change one bit, too. A tensor that is changed on
+    twice and is an integer, or changes by a factor of four at most: a counter that is raised and a temperature that is
+    halved change one bit, too. A tensor that is changed on
     purpose in two comparisons in a row, as the exponential average of a teacher is, is no longer watched. What a
     program changes between updates is best a buffer.
 
@@ -113,6 +124,8 @@ class RestoreState(Policy):
     """Comparisons in a row, up to the last one, in which each tensor was changed on purpose."""
     _left_alone: set[str] = field(init=False, repr=False, default_factory=set)
     """Tensors that are no longer watched."""
+    _told: set[str] = field(init=False, repr=False, default_factory=set)
+    """Tensors of which a change was told to be meant."""
     _updates: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
@@ -170,6 +183,7 @@ class RestoreState(Policy):
             self._put_back[change.name] += not change.flips_one_bit
             self._put_back.update(change.places_in_words() if change.is_frozen else ())
             self._watched[index].copy_(self._copies[index])
+        self._tell_of_meant([] if many else [self._names[index] for index in meant], context.step)
         self._take_over([self._names[index] for index in meant], context.step)
         if not context.any(bool(corrupted)):
             return Decision.PASS
@@ -200,7 +214,19 @@ class RestoreState(Policy):
         """Whether a loop changes this tensor, or these numbers of it, now and then, and has done so again."""
         if not change.flips_one_bit and self._put_back[change.name] >= REPEATED:
             return True
-        return change.is_frozen and all(self._put_back[place] >= REPEATED for place in change.places_in_words())
+        known = change.is_frozen and all(self._put_back[place] >= REPEATED for place in change.places_in_words())
+        return known and change.is_small
+
+    def _tell_of_meant(self, names: list[str], step: int) -> None:
+        """Tell, once of each tensor, that few changed numbers are the new state: they might have been corrupted."""
+        new = [name for name in names if name not in self._told]
+        if new:
+            self._told.update(new)
+            LOGGER.warning(
+                "step %d: RestoreState has put back %s before and takes what changes there for meant from now on; if "
+                "no line of your program changes it, its memory is faulty",
+                step, ", ".join(new),
+            )  # fmt: skip
 
     def _take_over(self, meant: list[str], step: int) -> None:
         """Take what is in memory for sound; leave alone from now on what is changed on purpose every time."""
@@ -256,6 +282,20 @@ def _has_memory_to_compare(tensor: Tensor) -> bool:
     return dense or (tensor.is_sparse and tensor.is_coalesced())
 
 
-def _plain(number: float) -> float | str:
+def _may_be_meant(before: float, now: float) -> bool:
+    """Whether a program may make one number of the other in a single bit: integers, or numbers of one magnitude."""
+    return isinstance(before, int) or (before != 0.0 and 1.0 / MEANT <= now / before <= MEANT)
+
+
+def _plain_numbers(integers: Tensor, dtype: torch.dtype) -> list[float]:
+    """Numbers whose bits are these; the integers of a type that torch cannot read (float4, bits)."""
+    try:
+        numbers: list[float] = integers.view(dtype).tolist()
+    except RuntimeError:
+        numbers = integers.tolist()
+    return numbers
+
+
+def _in_json(number: float) -> float | str:
     """A number for strict JSON; text if it is not finite."""
     return number if math.isfinite(number) else str(number)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import expert_blocks, layer_stacks, unwrapped
+from rmetric.live.models.structure import layer_stacks, unwrapped
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
 
@@ -66,14 +65,17 @@ class SmoothSingularValues(InterventionPolicy):
 
 
 def _matrices(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """Matrices by name; among experts one of three dimensions holds one matrix an expert, elsewhere it is a kernel."""
-    experts: tuple[str, ...] = ()
-    with suppress(UserError):  # a dense model
-        experts = tuple(f"{block.name}.experts." for block in expert_blocks(model))
+    """Matrices by name; one of three dimensions holds one matrix an expert, unless it is a kernel or has but one."""
+    convolutions = (module for module in model.modules() if isinstance(module, nn.modules.conv._ConvNd))
+    kernels = {id(item) for convolution in convolutions for item in convolution.parameters()}
     prefixes = tuple(f"{layer.name}." for stack in layer_stacks(model) for layer in stack)
     named = [(name, item) for name, item in unwrapped(model).named_parameters() if item.requires_grad]
     inside = [(name, item) for name, item in named if name.startswith(prefixes or ("",))]
-    return [(name, item) for name, item in inside if item.ndim == 2 or (item.ndim == 3 and name.startswith(experts))]
+    return [
+        (name, item)
+        for name, item in inside
+        if item.ndim == 2 or (item.ndim == 3 and len(item) > 1 and id(item) not in kernels)
+    ]
 
 
 @torch.no_grad()

@@ -43,14 +43,16 @@ class Collator:
 def trainer_of(tmp_path: Path) -> Callable[..., Trainer]:
     """A Trainer with accumulation and clipping; further arguments go to TrainingArguments."""
 
-    def build(*callbacks: TrainerCallback, collator: Any = stacked, **arguments: Any) -> Trainer:
+    def build(
+        *callbacks: TrainerCallback, collator: Any = stacked, kind: type[Trainer] = Trainer, **arguments: Any
+    ) -> Trainer:
         settings = {
             "output_dir": str(tmp_path / "out"), "max_steps": 8, "per_device_train_batch_size": 2,
             "gradient_accumulation_steps": ACCUMULATED, "max_grad_norm": CLIP, "learning_rate": LEARNING_RATE,
             "lr_scheduler_type": "constant", "logging_steps": 1, "report_to": [], "disable_tqdm": True,
             "use_cpu": True, "save_strategy": "no", "eval_strategy": "steps", "eval_steps": 2, "seed": 0,
         }  # fmt: skip
-        return Trainer(
+        return kind(
             small_model(),
             TrainingArguments(**{**settings, **arguments}),
             data_collator=collator,
@@ -60,6 +62,13 @@ def trainer_of(tmp_path: Path) -> Callable[..., Trainer]:
         )
 
     return build
+
+
+class Fetching(Trainer):
+    """Gathers its batches itself."""
+
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: torch.device) -> tuple[list[Any], None]:
+        return [next(epoch_iterator) for _ in range(num_batches)], None
 
 
 class At(TrainerCallback):
@@ -123,18 +132,21 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(tmp_path: Path, traine
     assert "backward" not in vars(trainer.accelerator)
 
 
+@pytest.mark.parametrize("kind", [Trainer, Fetching])
 def test_a_compiled_model_is_watched_as_it_is_trained_and_compiled_without_a_warning(
-    tmp_path: Path, trainer_of: Callable[..., Trainer]
+    kind: type[Trainer], tmp_path: Path, trainer_of: Callable[..., Trainer]
 ) -> None:
     """The monitor is given the compiled model: of another one it would see no batch."""
     callback = RMetricCallback(log=tmp_path / "run.jsonl", hardware=False)
-    trainer = trainer_of(callback, torch_compile=True, torch_compile_backend="eager", eval_strategy="no", max_steps=3)
+    fetch = kind.get_batch_samples
+    compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
+    trainer = trainer_of(callback, kind=kind, eval_strategy="no", max_steps=3, **compiled)
     watched: list[Any] = []
     trainer.add_callback(At(2, lambda: watched.append(callback.monitor._order._model)))
     trainer.train()
     assert watched == [trainer.model_wrapped] and watched != [trainer.model]
     assert read_log(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3]
-    assert Trainer.get_batch_samples is FETCH
+    assert kind.get_batch_samples is fetch and Trainer.get_batch_samples is FETCH
 
 
 def test_without_accumulation_or_clipping_too(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:

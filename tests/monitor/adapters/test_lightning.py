@@ -503,6 +503,40 @@ def clips_twice(module: Any, batch: Tensor) -> None:
         optimizer.zero_grad()
 
 
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_a_constant_gradient_norm_of_the_trainers_own_loop_is_no_clipping(
+    package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, clip: float | None
+) -> None:
+    module = by_hand(package, lambda module, batch: None)
+    module.automatic_optimization = True
+    module.training_step = lambda batch, batch_idx: module.generator.weight.sum() + 9.0 + batch_idx
+    module.configure_optimizers = lambda: torch.optim.SGD(module.generator.parameters(), lr=0.01)
+    data = DataLoader(torch.randn(60, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": clip, "max_steps": 100, "max_epochs": 1}
+    trainer_of(package, tmp_path, RMetricLightning(hardware=False), **by_itself).fit(module, data)
+    assert WORDS["clipped"] not in caplog.messages
+
+
+def test_clipping_between_the_passes_of_an_update_makes_no_record(package: Any, tmp_path: Path) -> None:
+    def step(module: Any, batch: Tensor) -> None:
+        optimizer, _ = module.optimizers()
+        terms = [module.generator(part).square().mean() for part in batch.chunk(2)]
+        for term in terms:
+            module.manual_backward(term)
+            module.clip_gradients(optimizer, gradient_clip_val=0.01, gradient_clip_algorithm="norm")
+        module.losses.append(sum(term.item() for term in terms))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    module, log = by_hand(package, step), tmp_path / "run.jsonl"
+    data = DataLoader(torch.randn(40, 4), batch_size=4)  # type: ignore[arg-type]
+    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1}
+    trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
+    losses = read_log(log).observations["training_loss"]
+    assert len(losses) == 10
+    np.testing.assert_allclose(losses[1:], module.losses[1:], rtol=1e-5)
+
+
 def clips_by_hand(module: Any, batch: Tensor) -> None:
     optimizer, _ = module.optimizers()
     optimizer.zero_grad()

@@ -36,6 +36,7 @@ def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[f
         ([1e-2] * 8, []),
         ([0.02 * 0.9**step for step in range(99)], []),
         ([0.0] * 8, []),  # a hinge loss
+        ([1e-3, 0.0, *[1e-3] * 7], [Change(LOSS, "at least 0.02", 1e-3)]),  # a batch without a target
         ([-0.5] * 8, []),  # a log-likelihood
         ([-0.5, *[1e-3] * 8], []),  # the same, which comes back to 0
         ([-0.5, *[0.02] * HELD, *[1e-3] * 8], [Change(LOSS, "at least 0.02", 1e-3)]),

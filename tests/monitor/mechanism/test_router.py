@@ -115,6 +115,19 @@ def test_what_a_router_says_of_its_choices(chosen: Tensor, load: list[float] | N
     assert (None if found is None else found.tolist()) == (load if load is None else pytest.approx(load, nan_ok=True))
 
 
+@pytest.mark.parametrize("shape", [(16,), (2, 8), (4, 4)])
+def test_numbers_of_one_expert_a_token_may_lack_a_last_dimension(shape: tuple[int, ...]) -> None:
+    logits = torch.randn(*shape, 4, generator=torch.Generator().manual_seed(3))
+    chosen = logits.argmax(dim=-1)
+    _, load = routing_of((logits, chosen), 4, 1)
+    assert load is not None and load.tolist() == torch.bincount(chosen.flatten(), minlength=4).tolist()
+
+
+def test_every_token_may_go_to_every_expert() -> None:
+    _, load = routing_of((LOGITS, LOGITS.topk(4).indices), 4, 4)
+    assert load is not None and load.tolist() == [6.0] * 4
+
+
 def test_probabilities_in_front_of_the_logits_are_no_choice() -> None:
     logits, load = routing_of((LOGITS.softmax(dim=-1), LOGITS), 4, 2)
     assert logits is LOGITS

@@ -163,7 +163,7 @@ def test_weights_that_a_loop_clamps_here_and_there_are_meant_and_a_stuck_bit_is_
     ],
 )
 def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
-    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float
+    start: Tensor, change: Callable[[Tensor], Any], put_back: list[int], end: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     toy = Toy()
     number = nn.Parameter(start, requires_grad=False)
@@ -175,6 +175,21 @@ def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
                 change(number)
         assert [repair.step for repair in monitor.repairs] == put_back
     assert number.item() == end
+    [told] = [message for message in caplog.messages if "takes what changes there for meant" in message]
+    assert told.startswith("step 7: RestoreState has put back number before")
+
+
+def test_a_frozen_number_that_flips_far_is_put_back_every_time() -> None:
+    toy = Toy()
+    frozen = nn.Parameter(torch.tensor([1.0, -0.02, 0.3]), requires_grad=False)
+    toy.model.register_parameter("frozen", frozen)
+    with toy.watch(policy=RestoreState()) as monitor:
+        for step in range(1, 16):  # each is a weak cell
+            toy.train(1, monitor)
+            frozen.view(torch.int32)[step % 3] ^= [1 << 30, 1 << 27, -(1 << 31)][step % 3]
+        toy.train(1, monitor)
+        assert len(monitor.repairs) == 15
+    torch.testing.assert_close(frozen, torch.tensor([1.0, -0.02, 0.3]), rtol=0.0, atol=0.0)
 
 
 def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
@@ -245,6 +260,19 @@ def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
         [repair] = monitor.repairs
     assert number.tolist() == [0, 1]
     assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
+
+
+def test_a_number_of_a_type_that_cannot_be_read_is_put_back() -> None:
+    toy = Toy()
+    packed = nn.Parameter(torch.zeros(2, dtype=torch.uint8).view(torch.bits8), requires_grad=False)
+    toy.model.register_parameter("packed", packed)
+    with toy.watch(policy=RestoreState()) as monitor:
+        toy.train(3, monitor)
+        packed.data.view(torch.uint8)[1] = 4
+        toy.train(1, monitor)
+        [repair] = monitor.repairs
+    assert packed.data.view(torch.uint8).tolist() == [0, 0]
+    assert repair.details["elements"] == [{"tensor": "packed", "index": 1, "sound": 0, "corrupted": 4}]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")

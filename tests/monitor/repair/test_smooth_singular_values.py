@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import (
@@ -46,9 +46,22 @@ def test_experts_are_smoothed_one_by_one() -> None:
     assert torch.allclose(experts[1], torch.eye(4), atol=1e-6)
 
 
-def test_kernels_of_convolutions_are_no_matrices() -> None:
+class Mixture(nn.Module):
+    """Experts of its own form, behind a position embedding and a convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Parameter(torch.randn(1, 2, 3))
+        self.convolution = nn.Conv1d(1, 3, 2)
+        self.experts = nn.Parameter(torch.randn(4, 3, 3))
+
+    def forward(self, data: Tensor) -> Tensor:
+        return (self.convolution(data).mT + self.position) @ self.experts.mean(dim=0)
+
+
+def test_kernels_and_embeddings_are_no_matrices_and_experts_of_any_form_are() -> None:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv1d(1, 3, 2), nn.Flatten(), nn.Linear(6, 3))
+    model = nn.Sequential(Mixture(), nn.Flatten(), nn.Linear(6, 3))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     policy = SmoothSingularValues(times=0.1, when=at_once())
     monitor = TrainingMonitor(model, optimizer, detectors=(Scheduled({1}),), policy=policy, announce=False)
@@ -60,7 +73,7 @@ def test_kernels_of_convolutions_are_no_matrices() -> None:
             monitor.step(loss)
             optimizer.step()
         [repair] = monitor.repairs
-    assert [*repair.details["spectral_norms"]] == ["2.weight"]
+    assert [*repair.details["spectral_norms"]] == ["0.experts", "2.weight"]
 
 
 def test_matrices_of_the_layers_are_smoothed_after_the_update() -> None:
