@@ -16,6 +16,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster, rpc
 from distributed.client import FutureCancelledError
 from distributed.comm import CommClosedError
 from distributed.security import Security
+from distributed.utils import LoopRunner
 
 from rmetric.engines.local import ENVIRONMENT
 from rmetric.engines.processes import ctrl_c_later
@@ -150,7 +151,7 @@ def connected(jobs: int, address: str | None) -> Iterator[DaskEngine]:
         stack.enter_context(_quiet())  # to the very end, for connections are told of as they close
         if address:
             with _told_if_absent(address):
-                asyncio.run(_check_answers(address))
+                LoopRunner().run_sync(_check_answers, address)  # a notebook has a loop that runs
         with ctrl_c_later():
             cluster = address or stack.enter_context(_started_here(jobs))
             with _told_if_absent(address):

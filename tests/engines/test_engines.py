@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import logging
@@ -186,6 +187,19 @@ def test_a_scheduler_without_workers_is_told_of_and_in_the_end_one_line(
         with pytest.raises(UserError, match=f"{address} was without workers for 1 s"), engine("dask", 1, address):
             list(parallel_map(square, range(3), 1))
     assert capsys.readouterr().err == f"waiting for workers of {address}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_notebook_whose_loop_runs_connects_as_well() -> None:
+    distributed = pytest.importorskip("distributed")
+
+    async def cell(address: str) -> list[int]:
+        with engine("dask", 1, address):
+            return list(parallel_map(square, range(3), 1))
+
+    with distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:
+        assert asyncio.run(cell(cluster.scheduler_address)) == [0, 1, 4]
 
 
 @pytest.mark.slow
