@@ -644,6 +644,7 @@ class TrainingMonitor:
 
     @never_raises(None)
     def _load(self, state: Mapping[str, Any]) -> None:
+        self.step_number = state["step"]  # an error tells of it
         if self._interval.open and (state["record_every"] > 1 or state.get("record_every_chosen")):
             self._interval.fix(state["record_every"])
             self._keep_interval()
@@ -655,4 +656,4 @@ class TrainingMonitor:
         restore(self._announcements, state["announcements"])
         if self._policies is not None and "repairs" in state:
             self._policies.load_state_dict(state["repairs"])
-        self.step_number, self._resumed = state["step"], True
+        self._resumed = True

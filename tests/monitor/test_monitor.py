@@ -504,7 +504,9 @@ def test_a_state_of_other_detectors_is_told_and_not_taken(caplog: pytest.LogCapt
     with caplog.at_level(logging.WARNING, "rmetric"):
         resumed.load_state_dict(state)
     assert not resumed.enabled
-    assert "watched by numerics, robust_z, this one by grad_norm, numerics; resume with" in caplog.records[-1].message
+    message = caplog.records[-1].message
+    assert message.startswith("the monitor stops at step 2, ")
+    assert "watched by numerics, robust_z, this one by grad_norm, numerics; resume with" in message
 
 
 # -- it never breaks a run -------------------------------------------------------------------------------------------

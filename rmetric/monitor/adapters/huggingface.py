@@ -41,8 +41,6 @@ STATE_FILE = "rmetric_monitor.pt"
 ADAPTER = "adapter_model.safetensors"
 THEIRS = ("learning_rate", "grad_norm")
 """Fields that the Trainer logs by itself."""
-
-
 FETCH = "get_batch_samples"
 """Method of the Trainer that is called before the forward passes of each step; subclasses make their own."""
 

@@ -94,9 +94,8 @@ class RestoreState(Policy):
     does that. Then it is the new state; but for single bits, which memory flips here and there, or where it is stuck:
     those are put back every time. In a frozen tensor a single bit counts as well where the same number was put back
     twice and is an integer, or changes by a factor of four at most: a counter that is raised and a temperature that is
-    halved change one bit, too. A tensor that is changed on
-    purpose in two comparisons in a row, as the exponential average of a teacher is, is no longer watched. What a
-    program changes between updates is best a buffer.
+    halved change one bit, too. A tensor that is changed on purpose in two comparisons in a row, as the exponential
+    average of a teacher is, is no longer watched. What a program changes between updates is best a buffer.
 
     It costs memory as large as the weights and the optimizer's state (with AdamW three times the weights), on the same
     devices, and reads and writes all of it once a step. Only what is in memory is protected: a fault in the arithmetic

@@ -195,11 +195,9 @@ class Rewarded(Trainer):
         super().log({**logs, "reward": float(self.state.global_step)} if "loss" in logs else logs, *args, **options)
 
 
-def test_rewards_are_those_of_the_next_record(
-    tmp_path: Path, trainer_of: Callable[..., Trainer], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.modules[__name__], "Trainer", Rewarded)
-    trainer_of(RMetricCallback(log=tmp_path / "run.jsonl", hardware=False), eval_strategy="no").train()
+def test_rewards_are_those_of_the_next_record(tmp_path: Path, trainer_of: Callable[..., Trainer]) -> None:
+    callback = RMetricCallback(log=tmp_path / "run.jsonl", hardware=False)
+    trainer_of(callback, kind=Rewarded, eval_strategy="no").train()
     rewards = read_log(tmp_path / "run.jsonl").observations["reward"]
     assert np.isnan(rewards[0])
     assert rewards[1:].tolist() == [float(step) for step in range(1, 8)]
