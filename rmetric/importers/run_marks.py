@@ -18,6 +18,9 @@ LONGEST_NAME = 80
 NOTE = "IMPORTED_NOTE"
 """Event that says in ``text`` what was taken for what; no damage."""
 
+NEVER_A_NUMBER = "validation_loss is NaN in all rows: not measured"
+"""A note: nobody can tell an evaluation that was never made from one that has never worked."""
+
 
 def run_begins(name: str) -> Event:
     """The event."""

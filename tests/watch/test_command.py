@@ -130,6 +130,15 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+def test_a_run_that_has_not_been_evaluated_yet_is_in_order(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    rows = [f"{epoch},{3 - epoch / 100},{'nan' if epoch % 20 else 2.5}\n" for epoch in range(1, 61)]
+    log.write_text("".join(["epoch,loss,val_loss\n", *rows[:15]]))
+    watched = watch(str(log))
+    append(log, "".join(rows[15:]))
+    assert watched.end() == 0 and "healthy, 60 records" in watched.output
+
+
 def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
     log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))
