@@ -817,6 +817,17 @@ def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) ->
     assert found.run.observations["reward"].tolist() == STEPS
 
 
+@pytest.mark.parametrize("begins", ["| epoch {} | |", "Saving the checkpoint\n| epoch {} | |", "| epoch={} | |"])
+def test_a_row_that_states_an_epoch_is_no_group(begins: str, tmp_path: Path) -> None:
+    lines = (
+        line
+        for epoch in STEPS
+        for line in (begins.format(10 * epoch), f"| train_loss | {loss(epoch):.4f} |", "| val_loss | 2.5 |")
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [10 * epoch for epoch in STEPS]
+
+
 @pytest.mark.parametrize("initial", [0, 20])
 @pytest.mark.parametrize("counts_first", [True, False])
 def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(
