@@ -37,7 +37,7 @@ from rmetric.importers.names import (
     names_training,
 )
 from rmetric.importers.rows import names_in_words
-from rmetric.importers.run_marks import NEVER_A_NUMBER
+from rmetric.importers.run_marks import NEVER_A_NUMBER, SELDOM_A_NUMBER
 from rmetric.importers.step_times import takes_seconds
 from rmetric.importers.survey import LEARNED, Seen, Survey
 from rmetric.measurements import LOSSES
@@ -266,9 +266,8 @@ class _Choice:
             for name, seen in ((name, self._seen[name]) for name in evaluated)
         )
         if self._columns.fills_gaps:
-            in_most = "validation_loss is NaN in most rows, with single numbers between: not measured in those"
             is_never = all(seen.never_a_number for seen in self._all("validation_loss"))
-            self._notes.append(NEVER_A_NUMBER if is_never else in_most)
+            self._notes.append(NEVER_A_NUMBER if is_never else SELDOM_A_NUMBER)
 
     def _choose_late_starts(self) -> None:
         """Whether NaN in the first rows stands for no training, as while an agent gathers its first experience.
