@@ -10,6 +10,7 @@ from typing import Any
 from rmetric.diagnosis.finding import SEVERITIES, Finding, Severity
 from rmetric.diagnosis.not_judged import ESSENTIAL, OUTLIERS
 from rmetric.diagnosis.text import lines_of, table_of, wrapped
+from rmetric.importers.run_marks import NEVER_A_NUMBER
 from rmetric.log_lines import plain_text
 
 UNREAD = 0.1
@@ -62,14 +63,19 @@ class Diagnosis:
         return not self.findings and "loss" in self.not_judged
 
     @property
+    def lacks_evaluation(self) -> bool:
+        """True if nothing was found, but the validation loss was never a number."""
+        return not self.findings and NEVER_A_NUMBER in self.notes
+
+    @property
     def _lines(self) -> int:
         return self.records + self.left_out
 
     @property
     def healthy(self) -> bool:
         """True if nothing was found in a run that could be judged."""
-        unknown = self.nothing_to_judge or self.too_short or self.largely_unread or self.lacks_loss
-        return not (self.findings or unknown)
+        unread = self.nothing_to_judge or self.largely_unread or self.lacks_loss or self.lacks_evaluation
+        return not (self.findings or self.too_short or unread)
 
     @property
     def severity(self) -> Severity | None:
@@ -99,6 +105,8 @@ class Diagnosis:
             return f"nothing found, but {unread} of {self._lines:,} lines could not be used"
         if self.lacks_loss:
             return "nothing found, but there is no training loss"
+        if self.lacks_evaluation:
+            return "nothing found, but the validation loss was never a number"
         return ", ".join(f"{finding.name} at step {finding.step:,}" for finding in self.findings) or "healthy"
 
     @property

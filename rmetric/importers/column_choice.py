@@ -37,6 +37,7 @@ from rmetric.importers.names import (
     names_training,
 )
 from rmetric.importers.rows import names_in_words
+from rmetric.importers.run_marks import NEVER_A_NUMBER, SELDOM_A_NUMBER
 from rmetric.importers.step_times import takes_seconds
 from rmetric.importers.survey import LEARNED, Seen, Survey
 from rmetric.measurements import LOSSES
@@ -44,8 +45,9 @@ from rmetric.measurements import LOSSES
 ALIKE, ALIKE_AT_FIRST = 0.25, 0.5
 """Part of itself by which the last loss of the training, as an evaluation has it, differs from that of a batch, and by
 which the first one of other data does."""
-LEAST_UNEVALUATED = 10
-"""Epochs in a row without a number from which on they are no gap between evaluations."""
+LEAST_UNEVALUATED, CLEARLY_MORE = 100, 3
+"""Epochs in a row without a number, and how many times as many as ever before, from which on they are no gap between
+evaluations."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
 _KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
@@ -250,8 +252,8 @@ class _Choice:
     def _choose_gaps(self) -> None:
         """Whether NaN stands for no evaluation: beside the training loss, in most rows, with single numbers between.
 
-        Two numbers in a row, and NaN from then on, are an evaluation that broke, and so is one that never comes back in
-        ten rows that are epochs: where only every tenth is evaluated, one of them is.
+        Two numbers in a row, and NaN from then on, are an evaluation that broke, and so is one that does not come back
+        in clearly more rows that are epochs than ever before. One without any number was perhaps never made.
         """
         loss = self._fields.get("training_loss", ("",))[0]
         rows, are_epochs = self._seen.get(loss, Seen()).count, is_of_epochs(loss, self._survey)
@@ -260,14 +262,12 @@ class _Choice:
             2 * seen.not_finite > seen.count
             and 4 * seen.stays_finite <= seen.count - seen.not_finite
             and 10 * min(seen.count, self._survey.beside(loss, (name,))) >= 9 * rows > 0
-            and (seen.comes_back or not are_epochs or seen.not_finite < LEAST_UNEVALUATED)
+            and (not are_epochs or seen.never_a_number or _may_be_a_gap(seen))
             for name, seen in ((name, self._seen[name]) for name in evaluated)
         )
         if self._columns.fills_gaps:
-            has_numbers = any(math.isfinite(seen.lowest) for seen in self._all("validation_loss"))
-            most = "most rows, with single numbers between: not measured in those"
-            where = most if has_numbers else "all rows: not measured"
-            self._notes.append(f"validation_loss is NaN in {where}")
+            is_never = all(seen.never_a_number for seen in self._all("validation_loss"))
+            self._notes.append(NEVER_A_NUMBER if is_never else SELDOM_A_NUMBER)
 
     def _choose_late_starts(self) -> None:
         """Whether NaN in the first rows stands for no training, as while an agent gathers its first experience.
@@ -362,6 +362,11 @@ class _Choice:
 def _starts_late(seen: Seen) -> bool:
     """Whether values are not finite in some of the first rows, a tenth of all at most."""
     return 0 < 10 * seen.not_finite_at_first <= seen.count
+
+
+def _may_be_a_gap(seen: Seen) -> bool:
+    """Whether the last rows without a finite value may be a gap between two evaluations."""
+    return seen.gap < max(LEAST_UNEVALUATED, CLEARLY_MORE * seen.longest_gap)
 
 
 def _is_near(value: float, others: Iterable[Any], apart: float) -> bool:

@@ -114,6 +114,8 @@ class Patterns:
         """Learning rates in lines without a loss, each with its first value, and what else its line counts."""
         self._changing: set[str] = set()
         """Those of them that change, or are told at one count after the other: others may be settings."""
+        self._begins: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        """Patterns, each with the first line of it."""
         self._of_checkpoints: dict[tuple[str, ...], bool] = {}
         """Patterns with a loss of the training, and whether each of their lines tells of a checkpoint."""
 
@@ -134,9 +136,11 @@ class Patterns:
             if "training_loss" in meant:
                 tells = _CHECKPOINT.search(line.text) is not None
                 self._of_checkpoints[names] = tells and self._of_checkpoints.get(names, True)
-            for known in (names, *(tuple(piece.found) for piece in line.pieces)):
+            for one in (line, *line.pieces):
+                known = tuple(one.found)
                 if known in self._counts or len(self._counts) < MAX_PATTERNS:
                     self._counts[known] += 1
+                    self._begins.setdefault(known, one.found)
             if line.worker:
                 self._workers[names].add(line.worker)
             if "learning_rate" in meant and meant.isdisjoint(LOSSES):
@@ -196,7 +200,7 @@ class Patterns:
             if names in self._saved or (line.worker and self._first.get(names, line.worker) != line.worker):
                 continue
             found, meant, repeats = self._named(line.found), self._meant(names), self._repeats(names, late)
-            repeats |= not stated.trained and self._is_like_a_report(names)
+            repeats |= not stated.trained and self._is_the_first_report(line.found)
             if "validation_loss" in meant or (repeats and not meant.isdisjoint(_REPORTED)):
                 found = doubts.left_out(line.number, found, self._doubtful(found))
                 found = stated.completing(found, meant, is_counted=bool(self._counters(names)))
@@ -272,27 +276,26 @@ class Patterns:
         """What a line counts, and its losses without a number, where it has the counters of a report, hardly less."""
         counters = {name: value for name, value in line.found.items() if names_counter(name, self._fields)}
         text = line.text.casefold() if counters else ""
-        for names, losses, others in self._with_losses if "loss" in text else ():
-            is_alike = counters.keys() == names and len(line.found) >= others - 1
+        for names, counted, losses in self._with_losses if "loss" in text else ():
+            is_alike = counters.keys() == counted and len(line.found) >= len(names) - len(losses) - 1
             if is_alike and all(loss.casefold() in text for loss in losses):
                 return counters | dict.fromkeys(losses)
         return {}
 
-    def _is_like_a_report(self, names: tuple[str, ...]) -> bool:
-        """Whether a pattern has the counters and losses of a report: that of the first one may lack what those below
-        say of the time since the one before."""
-        counters, losses = self._counted_losses(names)
-        return any((counters, losses) == known[:2] for known in self._with_losses)
+    def _is_the_first_report(self, found: Mapping[str, Any]) -> bool:
+        """Whether a line has the counters and losses of a report, and counts no further than the first of these.
+
+        It may lack what those below say of the time since the one before. One that counts further is of a run before.
+        """
+        counters, losses = self._counted_losses(tuple(found))
+        alike = (names for names, *known in self._with_losses if known == [counters, losses])
+        return any(_place(counters, found) <= _place(counters, self._begins[names]) for names in alike)
 
     @cached_property
-    def _with_losses(self) -> list[tuple[set[str], tuple[str, ...], int]]:
-        """Of each report of the training its counters, its losses, and how many other names it has."""
-        found = []
-        for names, count in self._counts.items():
-            counters, losses = self._counted_losses(names)
-            if count >= REPEATED and losses and counters:
-                found.append((counters, losses, len(names) - len(losses)))
-        return found
+    def _with_losses(self) -> list[tuple[tuple[str, ...], set[str], tuple[str, ...]]]:
+        """Of each report of the training its names, its counters among them, and its losses."""
+        counted = ((names, *self._counted_losses(names)) for names, count in self._counts.items() if count >= REPEATED)
+        return [report for report in counted if all(report)]
 
     def _counted_losses(self, names: tuple[str, ...]) -> tuple[set[str], tuple[str, ...]]:
         """The counters of a pattern, and its losses of the training."""
@@ -340,6 +343,12 @@ class Patterns:
     def _doubtful(self, found: Mapping[str, Any]) -> list[str]:
         """Names of ours under which a number with a comma stands that may be a decimal one, or part two numbers."""
         return [name for name, value in found.items() if type(value) is str and meanings(name, self._fields)]
+
+
+def _place(counters: Collection[str], found: Mapping[str, Any]) -> list[int | float]:
+    """What a line counts, epochs first."""
+    ordered = sorted(counters, key=lambda name: (not names_epoch(name), name))
+    return [count for name in ordered if (count := as_number(found[name])) is not None]
 
 
 def _meant(fields: FieldMap, names: tuple[str, ...]) -> frozenset[str]:

@@ -48,8 +48,8 @@ _RANK = "rank="
 _BY_TURNS = (_RANK, *(f"({digit}" for digit in range(10)))
 """Begin of what may be an epoch, as in ``(1/100) step 3``, or a rank among others, unless the lines take turns."""
 _WORD = re.compile(r"\w")
-_GROUP = re.compile(rf"[{VERTICALS}][^{VERTICALS}]+[{VERTICALS}]\s*[{VERTICALS}]\s*")
-"""A row of two cells with a name alone, ``| train/ |   |``: the group of the rows below."""
+_GROUP = re.compile(rf"[{VERTICALS}](?![^{VERTICALS}]*(?:=|\b\d))[^{VERTICALS}]+[{VERTICALS}]\s*[{VERTICALS}]\s*")
+"""A row of two cells with a name alone, ``| train/ |   |``: the group of the rows below. ``| epoch 1 | |`` is none."""
 _HEADING = re.compile(r"(?:[A-Z]+:[\w.]+:)?[^\w:]*(?P<words>(?:[A-Za-z]+\s+){0,2}[A-Za-z]+\s*:)\s*")
 """A line such as ``Test results:`` above a line with values, also after what Python's logging puts before it."""
 
@@ -109,7 +109,7 @@ def console_lines(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal
 def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
     """Single lines; ``None`` for one without pairs that ends a block. A heading above a line may say of what it is."""
     table = TextTable(fields)
-    heading, before = "", 0
+    heading, before = "", -1  # no line is below one that is not there
     for number, text in _objects(_texts(path, on_damage)):
         below, before = number == before + 1, number
         if below and _GROUP.fullmatch(text):  # no rule parts it from the row above

@@ -51,7 +51,8 @@ class Bar:
     """Whether a count of 0 is that of a batch; where counts reach their number, it is a bar before its first batch."""
     is_ahead: bool = False
     """Whether a loss is shown before its batch is counted, so that it is the first one at its count: tqdm's loops set
-    it so, and the bar has one at 0 already. Others count first, and draw the bar with the loss of the batch before."""
+    it so, and the bar has one at 0 already, and one alone when it is full. Others count first, and draw the bar with
+    the loss of the batch before."""
     is_mean: bool = False
     held_rows: int = 1
     """Rows for which a value is shown."""
@@ -65,8 +66,7 @@ class Bar:
         first = [*itertools.islice(rows, SURVEYED_ROWS)]
         is_filled = any(row.values.get(name, "") == row.values.get(name + TOTAL) for row in first for name in counters)
         bar = cls(columns, losses[0], begins_at_0=not is_filled)
-        places = (place for row in first if (place := bar._place(row)) is not None)
-        bar = replace(bar, is_ahead=any(place.count == 0 for place in itertools.islice(places, 1)))
+        bar = replace(bar, is_ahead=bar._shows_before_it_counts(first))
         epochs = bar._epochs(first)
         shown = [len([*same]) for _, same in itertools.groupby(itertools.chain.from_iterable(epochs))]
         every = round(median(shown[1:-1])) if len(shown) > LEAST_CHANGES else 1
@@ -90,6 +90,21 @@ class Bar:
 
     def _place(self, row: Row) -> _Place | None:
         return None if row.values.get(self.loss) is None else _Place.of(row, self.columns)
+
+    def _shows_before_it_counts(self, rows: Iterable[Row]) -> bool:
+        """Whether the first loss is shown at 0, or later than at 1 in a log whose full bars have one loss.
+
+        Who counts first draws the full bar with the loss of the batch before as well.
+        """
+        placed = [(place, row) for row in rows if (place := self._place(row)) is not None and not self._evaluates(row)]
+        if not placed or placed[0][0].count <= 1:
+            return bool(placed) and placed[0][0].count == 0
+        full = [(place, str(row.values[self.loss])) for place, row in placed if self._is_full(row)]  # NaN is like NaN
+        return not any(one[0] == other[0] and one[1] != other[1] for one, other in itertools.pairwise(full))
+
+    def _is_full(self, row: Row) -> bool:
+        """Whether its count is the number up to which it counts."""
+        return self.columns.count_of(row.values) == row.values.get(f"{self.columns.counter_of(row.values)}{TOTAL}")
 
     def _evaluates(self, row: Row) -> bool:
         return any(row.values.get(name) is not None for name in self.columns.fields.get("validation_loss", ()))

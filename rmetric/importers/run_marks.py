@@ -18,6 +18,10 @@ LONGEST_NAME = 80
 NOTE = "IMPORTED_NOTE"
 """Event that says in ``text`` what was taken for what; no damage."""
 
+SELDOM_A_NUMBER = "validation_loss is NaN in most rows, with single numbers between: not measured in those"
+NEVER_A_NUMBER = "validation_loss is NaN in all rows: not measured"
+"""Notes on what NaN was taken for. Nobody can tell an evaluation that was never made from one that never worked."""
+
 
 def run_begins(name: str) -> Event:
     """The event."""

@@ -48,6 +48,10 @@ class Seen:
     """Rows before the first in which the value is finite."""
     stays_finite: int = 0
     """Rows in which the value is finite, as that of the name's row before."""
+    gap: int = 0
+    """Rows by now since the last one in which the value is finite."""
+    longest_gap: int = 0
+    """Most rows in a row without a finite value that one follows."""
     one_more: int = 0
     """Rows in which the value is one more than in the name's row before."""
 
@@ -62,6 +66,8 @@ class Seen:
         finite, before = is_finite(value), self.value
         self.not_finite += not finite
         self.not_finite_at_first += not finite and not math.isfinite(self.lowest)
+        self.longest_gap = max(self.longest_gap, self.gap) if finite else self.longest_gap
+        self.gap = 0 if finite else self.gap + 1
         self.lowest, self.highest = min(self.lowest, value), max(self.highest, value)
         self.value, self.first = value, value if before is None else self.first
         if before is None:
@@ -74,9 +80,9 @@ class Seen:
             self.set_back_to = value
 
     @property
-    def comes_back(self) -> bool:
-        """Whether a value that is finite ever follows one that is not."""
-        return self.count - self.not_finite > self.stays_finite + is_finite(self.first)
+    def never_a_number(self) -> bool:
+        """Whether no value is finite."""
+        return self.not_finite == self.count
 
     @property
     def falls(self) -> bool:

@@ -197,9 +197,10 @@ class WatchedLog:
         starts_again = known is not None and self._begins_anew and not known.continues_in(portion)
         if len(portion.observations):
             self._begins_anew = False
-        if known is not None and starts_again and known.begins_with(portion):
-            self._before[portion.run] = known
-            again = known.from_its_start()
+        is_otherwise = known is not None and not starts_again and known.is_read_otherwise(portion)
+        if known is not None and (starts_again or is_otherwise) and known.begins_with(portion):
+            again = known.read_otherwise() if is_otherwise else known.from_its_start()
+            self._before |= {} if is_otherwise else {portion.run: known}
             self.runs[self.runs.index(known)] = self._current[portion.run] = again
             known = again
         elif known is None or starts_again:

@@ -9,6 +9,7 @@ from statistics import median
 from rmetric.diagnosis import SEVERITIES, Diagnosis, Examination, Finding
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.importers import Caveats
+from rmetric.importers.run_marks import NEVER_A_NUMBER, SELDOM_A_NUMBER
 from rmetric.replay import plain_text
 from rmetric.watch.news import Kind, News
 from rmetric.watch.sources import Portion
@@ -124,6 +125,16 @@ class WatchedRun:
         """Whether a finding in a portion is one of records that are this run's once more."""
         return finding.until <= self._records.same_until(portion.observations)
 
+    def is_read_otherwise(self, portion: Portion) -> bool:
+        """Whether NaN in records of this run was no evaluation before, and is one that broke now, or the reverse."""
+        return self._records.last_step is not None and _has_gaps(self._caveats) != _has_gaps(portion.caveats)
+
+    def read_otherwise(self) -> WatchedRun:
+        """The same run without its records, which are understood in another way by now; what was told is known."""
+        run = self.from_its_start()
+        run._told = self._told
+        return run
+
     def from_its_start(self) -> WatchedRun:
         """The same run without its records, for a log that was cut to go on from a checkpoint."""
         run = WatchedRun(self.name, self._log)
@@ -182,6 +193,10 @@ class WatchedRun:
         return News(
             kind=kind, run=self.name, log=self._log, place=self._place, step=step, sentence=sentence, finding=finding
         )
+
+
+def _has_gaps(caveats: Caveats) -> bool:
+    return not {SELDOM_A_NUMBER, NEVER_A_NUMBER}.isdisjoint(caveats.notes)
 
 
 def _duration(seconds: float) -> str:

@@ -192,6 +192,14 @@ def test_the_first_report_may_lack_what_the_others_say(tmp_path: Path) -> None:
     assert logged.run.observations.step.tolist() == [2, *range(50, 500, 50)]
 
 
+@pytest.mark.parametrize("told", ["Initialised from best.pt: Epoch 87 Loss 0.05", "Profiling: Epoch 2 Loss 9.5"])
+def test_a_line_before_the_training_that_counts_further_is_no_first_report(told: str, tmp_path: Path) -> None:
+    reports = (f"Epoch {epoch} Loss {3 - epoch / 100} Acc 0.5" for epoch in range(1, 41))
+    (found,) = runs_of(log(tmp_path, told, *reports))
+    assert found.run.observations.step.tolist() == [*range(1, 41)]
+    assert found.run.observations["training_loss"][0] == 2.99
+
+
 def test_steps_in_thousands_are_steps(tmp_path: Path) -> None:
     (logged,) = runs_of(log(tmp_path, *(f"step {tenth / 10:.1f}k loss 2.5" for tenth in range(0, 400, 5))))
     assert logged.run.observations.step.tolist() == list(range(0, 40_000, 500))

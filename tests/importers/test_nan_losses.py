@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rmetric.diagnosis import diagnose_runs
 from rmetric.importers import runs_of
 
 ROWS, FROM = 120, 60
@@ -135,14 +136,16 @@ def test_evaluations_of_rows_of_their_own_that_are_all_nan_were_measured(tmp_pat
 @pytest.mark.parametrize(
     ("counter", "rows", "numbers", "measured"),
     [
-        ("epoch", 30, [], True),
-        ("epoch", 30, [0], True),
+        ("epoch", 200, [], False),
+        ("epoch", 100, [0], False),
+        ("epoch", 101, [0], True),
         ("epoch", 30, [10, 20], False),
-        ("epoch", 9, [], False),
-        ("step", 30, [], False),
+        ("epoch", 220, [49, 99], False),
+        ("epoch", 260, [49, 99], True),
+        ("step", 260, [49, 99], False),
     ],
 )
-def test_a_validation_loss_that_is_nan_in_ten_epochs_without_a_number_behind_them_was_measured(
+def test_a_validation_loss_that_is_nan_in_clearly_more_epochs_than_before_was_measured(
     counter: str, rows: int, numbers: list[int], measured: bool, tmp_path: Path
 ) -> None:
     log = tmp_path / "log.csv"
@@ -150,6 +153,13 @@ def test_a_validation_loss_that_is_nan_in_ten_epochs_without_a_number_behind_the
     log.write_text("\n".join([f"{counter},loss,val_loss", *lines]))
     (found,) = runs_of(log)
     assert np.isinf(found.run.observations["validation_loss"]).any() == measured
+
+
+def test_a_run_whose_validation_loss_was_never_a_number_is_not_called_healthy(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["epoch,loss,val_loss", *(f"{epoch},{3 - epoch / 100},nan" for epoch in range(200))]))
+    (found,) = diagnose_runs(log)
+    assert not found.healthy and found.verdict == "nothing found, but the validation loss was never a number"
 
 
 def test_another_training_loss_that_is_never_finite_is_told(tmp_path: Path) -> None:

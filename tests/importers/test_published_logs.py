@@ -817,10 +817,24 @@ def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) ->
     assert found.run.observations["reward"].tolist() == STEPS
 
 
+@pytest.mark.parametrize("begins", ["| epoch {} | |", "Saving the checkpoint\n| epoch {} | |", "| epoch={} | |"])
+def test_a_row_that_states_an_epoch_is_no_group(begins: str, tmp_path: Path) -> None:
+    lines = (
+        line
+        for epoch in STEPS
+        for line in (begins.format(10 * epoch), f"| train_loss | {loss(epoch):.4f} |", "| val_loss | 2.5 |")
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [10 * epoch for epoch in STEPS]
+
+
+@pytest.mark.parametrize("initial", [0, 20])
 @pytest.mark.parametrize("counts_first", [True, False])
-def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(counts_first: bool, tmp_path: Path) -> None:
+def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(
+    counts_first: bool, initial: int, tmp_path: Path
+) -> None:
     drawn = StringIO()
-    with tqdm(total=POINTS, file=drawn, mininterval=0.0, miniters=1) as shown:
+    with tqdm(total=POINTS + initial, initial=initial, file=drawn, mininterval=0.0, miniters=1) as shown:
         for step in STEPS:
             if counts_first:
                 shown.update()
@@ -828,8 +842,9 @@ def test_a_bar_that_is_drawn_twice_at_a_count_has_the_loss_of_its_batch(counts_f
             if not counts_first:
                 shown.update()
     (found,) = read(iter([drawn.getvalue()]), tmp_path)
-    assert found.run.observations.step.tolist() == STEPS
-    assert found.run.observations["training_loss"] == pytest.approx([*LOSSES[:-1], math.inf], abs=1e-6)
+    records = found.run.observations.rows(slice(-POINTS, None))  # a bar before the first batch has the loss of that
+    assert records.step.tolist() == [initial + step for step in STEPS]
+    assert records["training_loss"] == pytest.approx([*LOSSES[:-1], math.inf], abs=1e-6)
 
 
 @pytest.mark.parametrize("every", [5, 20])

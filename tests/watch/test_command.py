@@ -130,6 +130,26 @@ def test_a_table_with_a_header(watch: Begin, tmp_path: Path) -> None:
     watched.wait_for("not finite at step 80")
 
 
+def test_a_run_that_has_not_been_evaluated_yet_is_in_order(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    rows = [f"{epoch},{3 - epoch / 100},{'nan' if epoch % 20 else 2.5}\n" for epoch in range(1, 61)]
+    log.write_text("".join(["epoch,loss,val_loss\n", *rows[:15]]))
+    watched = watch(str(log))
+    append(log, "".join(rows[15:]))
+    assert watched.end() == 0 and "healthy, 60 records" in watched.output
+
+
+def test_an_evaluation_that_comes_back_was_not_broken(watch: Begin, tmp_path: Path) -> None:
+    log = tmp_path / "metrics.csv"
+    rows = [f"{epoch},{3 - epoch / 1000},{2.5 if epoch % 120 == 1 else 'nan'}\n" for epoch in range(1, 241)]
+    log.write_text("".join(["epoch,loss,val_loss\n", *rows[:40]]))
+    watched = watch(str(log))
+    append(log, "".join(rows[40:115]))
+    watched.wait_for("the validation loss is not finite at step 2")
+    append(log, "".join(rows[115:]))
+    assert watched.end() == 0 and "healthy, 240 records" in watched.output
+
+
 def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
     log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))
