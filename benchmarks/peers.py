@@ -219,7 +219,8 @@ def own(name: str, runs: Sequence[Run], timeline: Timeline, weights_BR: NDArray[
 def pinned() -> dict[str, str]:
     """Tool → version in the requirements file."""
     lines = [line.split("#")[0].strip() for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines()]
-    return dict(line.split("==") for line in lines if line)
+    pins = (line.split("==") for line in lines if line)
+    return {name.partition("[")[0]: version for name, version in pins}  # without its extras
 
 
 def tables(report: dict[str, Any]) -> list[Table]:
