@@ -217,11 +217,11 @@ def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:
 def _held(of: Held, z: Column) -> Column:
     """Smallest of the last deviations."""
     smallest, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
-    remembered = len(of._recent)
-    found = np.append(of._recent, z[known])
+    remembered = len(of.recent)
+    found = np.append(of.recent, z[known])
     late = known[max(0, of.records - 1 - remembered) :]
     smallest[late] = reduce(np.minimum, _last(of.records, found, len(late)))
-    of._recent.extend(found[remembered:][-of.records :].tolist())
+    of.recent.extend(found[remembered:][-of.records :].tolist())
     return smallest
 
 

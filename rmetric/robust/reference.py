@@ -219,14 +219,14 @@ class Held:
 
     def __init__(self, records: int) -> None:
         self.records = records
-        self._recent: deque[float] = deque(maxlen=records)
+        self.recent: deque[float] = deque(maxlen=records)
 
     def update(self, z: float) -> float:
         """The smallest with the next deviation, NaN until there are enough; one that is NaN is left out."""
         if z != z:
             return math.nan
-        self._recent.append(z)
-        return min(self._recent) if len(self._recent) == self.records else math.nan
+        self.recent.append(z)
+        return min(self.recent) if len(self.recent) == self.records else math.nan
 
 
 class Level:
@@ -252,8 +252,11 @@ class Level:
         if z != z:
             return math.nan
         self.capped.append(min(max(z, -LEVEL_CAP), LEVEL_CAP))
-        shared = self.held.update(z)
-        return max(reduce(add, self.capped) / LEVEL_RECORDS, shared) if len(self.capped) == LEVEL_RECORDS else math.nan
+        self.held.recent.append(z)
+        if len(self.capped) < LEVEL_RECORDS:
+            return math.nan
+        mean = reduce(add, self.capped) / LEVEL_RECORDS
+        return mean if mean < LEVEL_CAP else min(self.held.recent)  # which is larger only where all are capped
 
 
 class RobustTrend:

@@ -95,9 +95,12 @@ class OwnBar:
 
     def update(self, surprise: float) -> float:
         """Evidence of the next record."""
-        self.lasted += ALARMING < surprise < math.inf
-        is_new = self.lasted > max(OUTLASTS * self.longest, OUTLASTING_RECORDS)
-        evidence = max(surprise - (0.0 if is_new else self.raised), 0.0)
+        if ALARMING < surprise < math.inf:
+            self.lasted += 1
+        bar = self.raised
+        if bar and self.lasted > max(OUTLASTS * self.longest, OUTLASTING_RECORDS):
+            bar = 0.0
+        evidence = max(surprise - bar, 0.0)
         if (surprise > NOTABLE or self.peak) and surprise < math.inf:
             self._remember(surprise)
         return evidence
