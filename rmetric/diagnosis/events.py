@@ -291,8 +291,7 @@ class EventSeeker:
         since = self._since(event)
         if len(since) < max(BACK, event.latest_alerts):
             return False
-        now = median(since)
-        return abs(now - event.before) < abs(now - event.value)
+        return bool(_is_back(event, median(since)))
 
     def stands(self, event: Event) -> bool:
         """Whether a measurement that rose in an event is no nearer now to where it was before, nor was so for long.
@@ -411,8 +410,7 @@ def back_at(event: Event, history: Observations) -> int | None:
     first, after = np.searchsorted(values.steps, (event.step, event.until + 1))
     whole = values.part(slice(int(after), len(values) - (len(values) - int(after)) % REARM_STEPS))
     medians = np.median(whole.values.reshape(-1, REARM_STEPS), axis=1)
-    is_back = np.abs(medians - event.before) < np.abs(medians - event.value)
-    over = np.flatnonzero(REARM_STEPS * np.cumsum(np.where(is_back, 1, -1)) > after - first)
+    over = np.flatnonzero(REARM_STEPS * np.cumsum(np.where(_is_back(event, medians), 1, -1)) > after - first)
     return int(whole.steps[REARM_STEPS * (over[0] + 1) - 1]) if len(over) else None
 
 
@@ -422,6 +420,11 @@ def _series(history: Observations, measurement: str) -> Series:
     rates = history["learning_rate"]
     known = np.isfinite(history["update_rms"]) & np.isfinite(rates) & (rates > 0.0)
     return Series(history.step[known], history["update_rms"][known] / rates[known])
+
+
+def _is_back(event: Event, now: float | NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether what an event was about is nearer now to where it was before than to where the event began."""
+    return np.abs(now - event.before) < np.abs(now - event.value)
 
 
 def _is_up(event: Event, now: float) -> bool:

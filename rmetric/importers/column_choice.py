@@ -309,8 +309,8 @@ class _Choice:
         """Training losses beside the one that is read of which no value is finite."""
         read = self._fields.get("training_loss", ())
         others = [name for name in self._found.get("training_loss", ()) if name not in read]
-        lost = [name for name in others if self._seen[name].not_finite == self._seen[name].count > 1]
-        if lost and any(seen.not_finite < seen.count for seen in self._all("training_loss")):
+        lost = [name for name in others if self._seen[name].never_a_number and self._seen[name].count > 1]
+        if lost and not all(seen.never_a_number for seen in self._all("training_loss")):
             are = "are" if len(lost) > 1 else "is"
             hint = f"if one is meant, name it with --map training_loss={lost[0]}"
             told = f"{names_in_words(lost)} {are} never finite, unlike the training loss that is read"

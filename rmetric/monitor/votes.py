@@ -85,12 +85,12 @@ class Votes:
 
     def who(self, flag: bool) -> tuple[int, ...]:
         """Return the ranks of the processes in which a flag is set. One collective, in every process."""
-        flags = self.any([flag and rank == self._processes.rank for rank in range(self._processes.count)])
+        flags = self.any([flag and rank == self._processes.rank for rank in range(self.count)])
         return tuple(rank for rank, said in enumerate(flags) if said)
 
     def gather(self, value: Any) -> list[Any]:
         """Return what each process says, by its rank, of any type. For what is rare: some collectives, everywhere."""
-        said = [value] * self._processes.count
+        said = [value] * self.count
         if self.several:
             # NCCL exchanges objects on the current device, which need not be this process's own.
             with torch.cuda.device_of(torch.empty(0, device=self._device)):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import pairwise
 from operator import add
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -204,35 +206,31 @@ def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Col
 
 def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:
     """Where the last values fade."""
-    fades, known = np.zeros(len(values), dtype=bool), np.flatnonzero(np.isfinite(values))
-    remembered = len(of.recent)
-    found = np.append(of.recent, values[known])
-    late = known[max(0, LEVEL_RECORDS - 1 - remembered) :]
-    first, *_, last = _last(LEVEL_RECORDS, found, len(late))
-    fades[late] = last <= first - FADES
-    of.recent.extend(found[remembered:][-LEVEL_RECORDS:].tolist())
-    return fades
+    finite = np.where(np.isfinite(values), values, math.nan)
+    return _over_last(of.recent, finite, lambda last: last[-1] <= last[0] - FADES) == 1.0
 
 
 def _held(of: Held, z: Column) -> Column:
     """Smallest of the last deviations."""
-    smallest, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
-    remembered = len(of.recent)
-    found = np.append(of.recent, z[known])
-    late = known[max(0, of.records - 1 - remembered) :]
-    smallest[late] = reduce(np.minimum, _last(of.records, found, len(late)))
-    of.recent.extend(found[remembered:][-of.records :].tolist())
-    return smallest
+    return _over_last(of.recent, z, lambda last: reduce(np.minimum, last))
 
 
 def _level(of: Level, z: Column) -> Column:
     """Mean of the last eight deviations, or the smallest of them."""
-    level, known = np.full(len(z), math.nan), np.flatnonzero(~np.isnan(z))
-    capped = np.append(of.capped, np.clip(z[known], -LEVEL_CAP, LEVEL_CAP))
-    late = known[max(0, LEVEL_RECORDS - 1 - len(of.capped)) :]
-    level[late] = reduce(add, _last(LEVEL_RECORDS, capped, len(late))) / LEVEL_RECORDS  # in the order of records
-    of.capped.extend(capped[len(of.capped) :][-LEVEL_RECORDS:].tolist())
-    return np.maximum(level, _held(of.held, z))
+    capped = np.clip(z, -LEVEL_CAP, LEVEL_CAP)
+    mean = _over_last(of.capped, capped, lambda last: reduce(add, last) / LEVEL_RECORDS)  # in the order of records
+    return np.maximum(mean, _held(of.held, z))
+
+
+def _over_last(recent: deque[float], values: Column, told: Callable[[list[Column]], Any]) -> Column:
+    """What the last values tell at each of the next ones; NaN at NaN, and until there are as many as are remembered."""
+    result, known = np.full(len(values), math.nan), np.flatnonzero(~np.isnan(values))
+    records, remembered = recent.maxlen or 0, len(recent)
+    found = np.append(recent, values[known])
+    late = known[max(0, records - 1 - remembered) :]
+    result[late] = told(_last(records, found, len(late)))
+    recent.extend(found[remembered:][-records:].tolist())
+    return result
 
 
 def _last(records: int, values: Column, count: int) -> list[Column]:

@@ -218,7 +218,6 @@ class Held:
     """
 
     def __init__(self, records: int) -> None:
-        self.records = records
         self.recent: deque[float] = deque(maxlen=records)
 
     def update(self, z: float) -> float:
@@ -226,7 +225,7 @@ class Held:
         if z != z:
             return math.nan
         self.recent.append(z)
-        return min(self.recent) if len(self.recent) == self.records else math.nan
+        return min(self.recent) if len(self.recent) == self.recent.maxlen else math.nan
 
 
 class Level:
