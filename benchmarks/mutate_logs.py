@@ -191,9 +191,9 @@ def campaign(folder: Path, mutations: int, first: int = 0) -> dict[str, Any]:
 
 
 def _progress(starts: range) -> Iterator[int]:
-    from tqdm import tqdm
+    from rmetric.progress import progress_bar
 
-    yield from tqdm(starts, unit=f"{BATCH} logs", disable=None)
+    yield from progress_bar(starts, unit=f"{BATCH} logs")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

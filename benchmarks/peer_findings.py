@@ -22,12 +22,12 @@ from typing import Any
 
 from peer_tools import peer_logs, peer_processes
 from peers import INSTALL, TOOLS
-from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, positive_number, script
 from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
+from rmetric.progress import progress_bar
 from studies.abroad.strangers import SOURCES, strangers_folder
 from studies.findings.truth import SETS, Labelled, all_runs
 
@@ -77,7 +77,7 @@ def asked(tool: str, logs: Sequence[Path], args: Any) -> list[dict[str, Any]]:
     if "missing" in greeting:
         raise UserError(f"{tool} is missing: {greeting['missing']}; install: {INSTALL}")
     tasks = [{"log": str(log), "parts": ["findings"]} for log in logs]
-    with tqdm(total=len(tasks), desc=tool, unit="log", disable=None) as bar:
+    with progress_bar(total=len(tasks), desc=tool, unit="log") as bar:
         return peer_processes.answers(
             TOOLS[tool], args.python, tasks, jobs=args.jobs, timeout_s=args.timeout, done=bar.update
         )
@@ -86,7 +86,7 @@ def asked(tool: str, logs: Sequence[Path], args: Any) -> list[dict[str, Any]]:
 def own(logs: Sequence[Path]) -> list[dict[str, Any]]:
     """Answers of this project to the same files; it guesses no units, and is told that step times are in seconds."""
     answers = []
-    for log in tqdm(logs, desc=OURS, unit="log", disable=None):
+    for log in progress_bar(logs, desc=OURS, unit="log"):
         started = time.perf_counter()
         findings = diagnose(log, mapping={"step_time_s": "step_time"}).findings
         seconds = time.perf_counter() - started

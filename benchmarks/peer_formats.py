@@ -15,11 +15,11 @@ from pathlib import Path
 import pandas as pd
 from peer_findings import OURS, asked
 from peers import TOOLS
-from tqdm import tqdm
 
 from rmetric.cli import Parser, positive_number, script
 from rmetric.errors import UserError
 from rmetric.importers import runs_of
+from rmetric.progress import progress_bar
 
 RECORDER = "trainscope"
 """Reads no logs of others."""
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     logs = sorted(log for log in args.folder.glob("*/*") if log.is_file())
     if not logs:
         raise UserError(f"{args.folder} has no folders with logs in them; give a folder with a folder a format")
-    read = pd.DataFrame({"format": [log.parent.name for log in logs], OURS: [*map(is_read, tqdm(logs, disable=None))]})
+    read = pd.DataFrame({"format": [log.parent.name for log in logs], OURS: [*map(is_read, progress_bar(logs))]})
     for tool in TOOLS:
         if tool != RECORDER:
             read[tool] = [answer.get("findings") is not None for answer in asked(tool, logs, args)]

@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from peer_tools import peer_logs, peer_processes, peer_scores
-from tqdm import tqdm
 
 from rmetric.cli import Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
@@ -32,6 +31,7 @@ from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
 from rmetric.files import DEFAULT_LOGS, write_atomically
+from rmetric.progress import progress_bar
 from rmetric.records import Run
 from rmetric.reporting.table import Column, Table, to_markdown
 
@@ -143,7 +143,7 @@ def judged(
             if "missing" in greeting:
                 entries.append({"tool": tool, "pinned": pins[tool], "missing": greeting["missing"], "install": INSTALL})
                 continue
-            with tqdm(total=len(tasks), desc=tool, unit="log", disable=None) as bar:
+            with progress_bar(total=len(tasks), desc=tool, unit="log") as bar:
                 settings = {"jobs": args.jobs, "timeout_s": args.timeout, "done": bar.update}
                 answers = peer_processes.answers(TOOLS[tool], args.python, tasks, **settings)
             rows = tool_rows(tool, greeting, answers, runs, cuts, timeline, weights_BR)

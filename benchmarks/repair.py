@@ -14,10 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, real_training_only, script, whole_number
 from rmetric.faults import make_fault
+from rmetric.progress import progress_bar
 
 with real_training_only():
     import torch
@@ -135,7 +134,7 @@ def _healthy(args: Any) -> dict[str, Any]:
     """Train without any fault and count what the policies did."""
     jobs = [(model, seed) for seed in range(args.seeds) for model in args.models]
     each = -(-args.steps // len(jobs))
-    with tqdm(total=each * len(jobs), unit="step", mininterval=10.0) as bar:
+    with progress_bar(total=each * len(jobs), unit="step") as bar:
         runs = [_healthy_run(model, seed, each, args, bar) for model, seed in jobs]
     steps, again = sum(run["steps"] for run in runs), sum(run["recomputed_steps"] for run in runs)
     return {

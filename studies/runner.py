@@ -17,8 +17,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
-from tqdm import tqdm
-
 from rmetric import __version__
 from rmetric.dataset.sources import MANIFEST, find_parts
 from rmetric.detectors import DETECTORS
@@ -26,6 +24,7 @@ from rmetric.errors import UserError
 from rmetric.faults import FAULTS
 from rmetric.files import checksum, naming, written_aside
 from rmetric.log_writer import SCHEMA_VERSION
+from rmetric.progress import progress_bar
 from rmetric.registry import load_plugins
 from rmetric.versions import content_checksums, foreign_code
 from studies.folder_lock import alone_in
@@ -141,7 +140,7 @@ def run_study(
         if todo:
             _write_manifest(folder, identity, specs, kept, others, started)
         done = sum(item.runs for item in kept.values())
-        with tqdm(total=len(runs), initial=done, unit="run", disable=None, desc=backend.verb) as bar:
+        with progress_bar(total=len(runs), initial=done, unit="run", desc=backend.verb) as bar:
             for made in backend.execute(plan, todo, folder, jobs, plugins) if todo else ():
                 _note_down(folder, made)
                 kept.update({item.name: item for item in made})

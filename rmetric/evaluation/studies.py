@@ -11,8 +11,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from tqdm import tqdm
-
 from rmetric.dataset.sources import companion, data_set_of, find_logs, find_parts, planned_runs
 from rmetric.detectors.drift import with_drift
 from rmetric.engines import parallel_map
@@ -20,6 +18,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.files import checksum
 from rmetric.log_reader import read_log
+from rmetric.progress import progress_bar
 from rmetric.records import Observations, Run
 
 if TYPE_CHECKING:
@@ -186,7 +185,7 @@ def in_parallel(
     of_batch = partial(_batch, work)
     few = len(items) < 2 * jobs
     finished: Iterable[list[R]] = map(of_batch, batches) if few else parallel_map(of_batch, batches, jobs)
-    with tqdm(total=len(items), desc=description, unit=unit, disable=None, delay=1.0) as bar:
+    with progress_bar(total=len(items), desc=description, unit=unit, delay=1.0) as bar:
         for results in finished:
             bar.update(len(results))
             yield from results

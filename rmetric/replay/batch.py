@@ -16,6 +16,7 @@ from tqdm import tqdm
 from rmetric.errors import UserError
 from rmetric.importers import AUTO, runs_named_in
 from rmetric.log_lines import plain_text
+from rmetric.progress import progress_bar
 from rmetric.replay import PlotCurves, Replay
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
 
@@ -61,7 +62,7 @@ def replay_logs(
         for (path, run), name in zip(runs, names, strict=True)
     ]
     jobs = _worth(jobs, [item.seconds for item in work])
-    with tqdm(total=len(work), unit="log", disable=None) as bar:
+    with progress_bar(total=len(work), unit="log") as bar:
         return _one_by_one(work, bar) if jobs == 1 else _in_processes(work, jobs, bar)
 
 
@@ -86,7 +87,7 @@ def _runs_of(
     logs: Sequence[Path], named: Callable[[Path], list[str | None]], jobs: int
 ) -> list[tuple[Path, str | None]]:
     """The runs of each log, in order; a log of another program is read as a whole for their names."""
-    bar = tqdm(total=len(logs), unit="log", desc="looking for runs", leave=False, disable=None)
+    bar = progress_bar(total=len(logs), unit="log", desc="looking for runs", leave=False)
     found: list[tuple[Path, str | None]] = []
     with bar, _map_in(_worth(jobs, [_reading_s(path) for path in logs])) as mapped:
         for path, runs in zip(logs, mapped(named, logs), strict=True):

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from rmetric.cli import Parser, as_typed, output_folder, positive_number, real_training, whole_number
 from rmetric.faults import FAULTS
+from rmetric.progress import progress_bar
 
 if TYPE_CHECKING:
     from studies.case_study.plan import CaseStudyPlan
@@ -48,7 +49,7 @@ def progress_of(plan: CaseStudyPlan, *, begin: Callable[[], None]) -> Iterator[C
     """
     forked = plan.steps - plan.first_disturbed + 1
     total = plan.first_disturbed - 1 + (1 + len(plan.faults)) * forked
-    with tqdm(total=total, unit="step", disable=None, smoothing=0.1) as bar:
+    with progress_bar(total=total, unit="step", smoothing=0.1) as bar:
         begun = False
 
         def tell(name: str, steps: int) -> None:

@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, output_folder, positive_number, real_training, script
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, write_json
+from rmetric.progress import progress_bar
 from rmetric.reporting.table import Column, Table, to_markdown, to_screen
 from studies.gpu.parts import Part, parts
 
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     folder = output_folder(args.out)
     ends = time.monotonic() + args.seconds
     done = {}
-    for part in (bar := tqdm(chosen, unit="part", disable=None)):
+    for part in (bar := progress_bar(chosen, unit="part")):
         bar.set_description(part.name)
         done[part.name] = skipped(lacking) if lacking else outcome(part, folder, ends - time.monotonic())
     report = {"machine": machine(args.device), "tiny": args.tiny, "parts": done}

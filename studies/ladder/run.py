@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.detectors import ROBUST, make_detector
@@ -25,6 +24,7 @@ from rmetric.evaluation.protocols import Protocol, Timeline
 from rmetric.evaluation.scores import DRAWS, Score, resample_of, summarise
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
+from rmetric.progress import progress_bar
 from rmetric.records import Run
 from rmetric.reporting import style
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
@@ -69,7 +69,7 @@ def scores_of(
 def results(data: Path, jobs: int, **plan: Any) -> Iterator[Result]:
     """Every rung, those of real training at the end; ``plan`` as of :func:`studies.ladder.rungs.rungs`."""
     found, real = list(rungs(**plan)), load_study(data, jobs).runs  # a missing data set is told before the simulation
-    with tqdm(total=len(found) + 2, unit="rung", disable=None, desc="ladder") as bar:
+    with progress_bar(total=len(found) + 2, unit="rung", desc="ladder") as bar:
         summaries = {}
         for rung in found:
             summaries[rung.key] = simulated(rung, jobs)

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, output_folder, real_training, script, whole_number
 from rmetric.errors import UserError
+from rmetric.progress import progress_bar
 from rmetric.records import TERMINAL_EVENTS
 
 PROGRAMS = Path(__file__).parent / "programs"
@@ -100,7 +99,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         refuse_other_steps(logs[run], args.steps)
     todo = [(args.programs, *run, args.steps, folder) for run in runs if run not in finished]
     found = len(finished)
-    with tqdm(total=len(runs), initial=found, unit="run", disable=None, desc="training") as bar:
+    with progress_bar(total=len(runs), initial=found, unit="run", desc="training") as bar:
         for _ in in_fresh_processes(record, todo, args.jobs) if todo else ():
             bar.update()
     print(f"{len(runs)} runs ({len(todo)} made now, {found} found finished) in {folder}")

@@ -15,8 +15,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.detectors import DEFAULT_DETECTORS
 from rmetric.faults import parse_fault
@@ -24,6 +22,7 @@ from rmetric.files import written_aside
 from rmetric.live.run import LiveRun, NoObserver
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.mechanism import MechanismWatch
+from rmetric.progress import progress_bar
 from studies.courses import FILE, Course, follow, read_results
 from studies.mitigation.plan import (
     DETECTORS,
@@ -129,7 +128,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     tasks = [(model, seed, args.steps) for seed in range(1, args.seeds + 1) for model in FAULTS]
     done = in_fresh_processes(train_group, tasks, args.jobs)
     with written_aside(args.out / FILE) as file:  # an earlier result stays until all of this one is there
-        for _, rows in tqdm(done, desc="groups", total=len(tasks), disable=None):
+        for _, rows in progress_bar(done, desc="groups", total=len(tasks)):
             file.writelines(json.dumps(row).encode() + b"\n" for row in rows)
     print(table(read_results(args.out)).to_markdown(index=False))
 

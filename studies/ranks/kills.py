@@ -21,9 +21,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from rmetric.cli import Parser, script, whole_number
+from rmetric.progress import progress_bar
 from rmetric.records import Event
 from studies.ranks.processes import run_processes, start_processes
 from studies.ranks.resumable import CHECKPOINT, LOG, WEIGHTS, train
@@ -68,7 +68,7 @@ def campaign(folder: Path, kills: int, steps: int, seed: int) -> Outcome:
             raise RuntimeError("the run that nobody kills does not reach its end")
     longest_s = time.monotonic() - begun
     outcome, run = Outcome(wrong=differences(reference, again)), 0
-    with tqdm(total=kills, disable=None) as progress:
+    with progress_bar(total=kills) as progress:
         while outcome.counts["kills"] < kills:
             run += 1
             own = folder / f"run_{run}"

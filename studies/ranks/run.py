@@ -14,10 +14,10 @@ from itertools import product
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from rmetric.cli import Parser, script, whole_number
 from rmetric.log_reader import read_log
+from rmetric.progress import progress_bar
 from rmetric.records import Event, Run
 from studies.ranks.processes import run_processes
 from studies.ranks.training import Slowing, train
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
             for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))
         ]
-        rows = pd.DataFrame([future.result() for future in tqdm(waiting, disable=None)])
+        rows = pd.DataFrame([future.result() for future in progress_bar(waiting)])
     print(table(rows).to_markdown(index=False))
     return 0
 

@@ -17,13 +17,13 @@ from itertools import compress
 from pathlib import Path
 
 import pandas as pd
-from tqdm import tqdm
 
 from rmetric.cli import Parser, fraction, script
 from rmetric.dataset.read import read_runs
 from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
+from rmetric.progress import progress_bar
 from rmetric.records import FAILURE, Run
 from studies import DATA
 from studies.abroad.sources import to_score
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         runs = read_runs(file)
         runs = [*compress(runs, to_score(runs))]
         for name, make_rule in RULES.items():
-            bar = tqdm(runs, desc=f"{file.stem}, {name}", disable=None)
+            bar = progress_bar(runs, desc=f"{file.stem}, {name}")
             rule = partial(replace, make_rule(), quantile=args.quantile)
             found = [verdicts_of(run, rule) for run in bar]
             rows.append(row_of(file.stem, name, found))

@@ -15,14 +15,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, output_folder, script, whole_number
 from rmetric.evaluation.ground_truth import judge
 from rmetric.faults import Fault
 from rmetric.live.run import LiveRun
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import GoBack, HostCopies, TrainingStopped
+from rmetric.progress import progress_bar
 from rmetric.twins.snapshots import Schedule
 from studies import DATA
 from studies.courses import FILE, Course, drop_cut_line, follow, read_results
@@ -168,7 +167,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     drop_cut_line(output_folder(args.out) / FILE)
     chosen = [replace(group, runs=group.runs[: args.runs]) for group in groups(args.data)[: args.groups]]
     tasks = [(group, args.out) for group in chosen]
-    for _ in tqdm(in_fresh_processes(write_group, tasks, args.jobs), desc="groups", total=len(tasks), disable=None):
+    for _ in progress_bar(in_fresh_processes(write_group, tasks, args.jobs), desc="groups", total=len(tasks)):
         pass
 
 

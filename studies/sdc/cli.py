@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tqdm import tqdm
-
 from rmetric.cli import Parser, as_typed, output_folder, real_training, whole_number
 from rmetric.errors import UserError
+from rmetric.progress import progress_bar
 from studies.sdc.plan import DTYPES, STAGES, Settings
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def main(argv: Sequence[str]) -> None:
     policy = None if args.no_repair else repair_policy
     total = len(campaign.injections)
     print(f"{total:,} injections into {campaign.settings.model}, {args.jobs} processes", flush=True)
-    with tqdm(total=total, unit="flip", disable=None) as bar:
+    with progress_bar(total=total, unit="flip") as bar:
         result = run_campaign(
             campaign,
             logs,

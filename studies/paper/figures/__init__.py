@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tqdm import tqdm
-
 from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.progress import progress_bar
 from rmetric.reporting.style import Drawing
 from studies.calibration import figure as simulated_vs_real
 from studies.calibration.comparison import compared
@@ -102,7 +101,7 @@ def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> 
     if run and "2" in [figure.number for figure in chosen] and not any(failing_run.has(ev, run) for ev in studies):
         failing_run.choose(studies[0], run)  # a wrong name is told before any work is done
     drawings: list[Drawing] = []
-    with tqdm(chosen, desc="drawing", unit="figure", disable=None, delay=1.0) as bar:
+    with progress_bar(chosen, desc="drawing", unit="figure", delay=1.0) as bar:
         for figure in bar:
             drawn = figure.draw(request)
             drawings += drawn if isinstance(drawn, list) else [drawn]

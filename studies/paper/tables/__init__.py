@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tqdm import tqdm
-
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import SIMULATED, backend_of
+from rmetric.progress import progress_bar
 from rmetric.reporting.table import Table
 from studies.calibration import comparison  # noqa: F401 - these modules register their tables
 from studies.catalogue import CATALOGUE, Inputs
@@ -44,7 +43,7 @@ def build_tables(
     named = {backend_of(studies.study) or SIMULATED: studies} if isinstance(studies, Evaluator) else studies
     inputs = Inputs(named, beside or {}, live or LiveResults())
     chosen = CATALOGUE.chosen(numbers)
-    with tqdm(chosen, desc="tables", unit="table", disable=None, delay=1.0) as bar:
+    with progress_bar(chosen, desc="tables", unit="table", delay=1.0) as bar:
         found = [description.table(description.needs(inputs)) for description in bar]
     return [table.limited_to(protocol) for table in found if table is not None]
 
