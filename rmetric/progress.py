@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any, TextIO
 
@@ -12,14 +13,21 @@ LINE_EVERY_S = 30.0
 
 
 class _LinesOf:
-    """A stream on which each state of a bar is a line of its own; it has no encoding, so that tqdm writes ASCII."""
+    """A stream on which the state of a bar is a line, at most one in so many seconds.
 
-    def __init__(self, stream: TextIO) -> None:
+    It has no encoding, so that tqdm writes ASCII.
+    """
+
+    def __init__(self, stream: TextIO, every_s: float) -> None:
         self._stream = stream
+        self._every_s = every_s
+        self._written_s = time.monotonic()
 
     def write(self, text: str) -> None:
-        if state := text.strip():  # without the returns by which a bar is drawn over
+        state = text.strip()  # without the returns by which a bar is drawn over
+        if state and time.monotonic() - self._written_s >= self._every_s:
             self._stream.write(state + "\n")
+            self._written_s = time.monotonic()
 
     def flush(self) -> None:
         self._stream.flush()
@@ -34,10 +42,6 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
         As :class:`tqdm.tqdm` takes them.
     """
     if not sys.stderr.isatty():
-        options |= {
-            "file": _LinesOf(sys.stderr),
-            "delay": LINE_EVERY_S,
-            "mininterval": LINE_EVERY_S,
-            "miniters": 1,  # tqdm's own guess waits for as many as came before, however slow they have become
-        }
+        options["file"] = _LinesOf(sys.stderr, LINE_EVERY_S)
+        options["miniters"] = 1  # tqdm's own guess waits for as many as came before, however slow they have become
     return tqdm(iterable, **options)

@@ -9,25 +9,25 @@ from rmetric import progress
 from rmetric.progress import progress_bar
 
 
-def worked(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, items: int = 3) -> list[str]:
-    """What a loop over so many items leaves on a stream."""
+def left_on(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO) -> str:
+    """What a loop over three items leaves on a stream that is standard error."""
     monkeypatch.setattr(sys, "stderr", stream)
-    for _ in progress_bar(range(items), unit="run", desc="training"):
-        pass
-    return stream.getvalue().split("\n")
+    for item in (bar := progress_bar(range(3), unit="run", delay=0.0, mininterval=0.0)):
+        bar.set_description(f"run {item}")
+    return stream.getvalue()
 
 
 def test_work_that_is_soon_done_writes_nothing_to_a_file(monkeypatch):
-    assert worked(monkeypatch, io.StringIO()) == [""]
+    assert left_on(monkeypatch, io.StringIO()) == ""
 
 
 def test_in_a_file_each_state_is_a_line_of_its_own(monkeypatch):
     monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
-    *lines, rest = worked(monkeypatch, io.StringIO())
-    assert rest == ""
-    assert lines[0].startswith("training:   0%|")
-    assert lines[-1].startswith("training: 100%|##########| 3/3 [")
-    assert not [line for line in lines if "\r" in line or not line.isascii()]
+    written = left_on(monkeypatch, io.StringIO())
+    assert written.isascii()
+    assert "\r" not in written
+    assert written.splitlines()[0].startswith("0%|")
+    assert written.splitlines()[-1].startswith("run 2: 100%|##########| 3/3 [")
 
 
 def test_a_terminal_has_a_bar(monkeypatch):
@@ -35,4 +35,4 @@ def test_a_terminal_has_a_bar(monkeypatch):
         def isatty(self) -> bool:
             return True
 
-    assert worked(monkeypatch, Terminal())[0].count("\rtraining: ") >= 2
+    assert left_on(monkeypatch, Terminal()).count("\rrun ") >= 3
