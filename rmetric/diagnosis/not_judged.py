@@ -46,7 +46,7 @@ ENDED = 20
 ESSENTIAL = frozenset({"loss", "gradients", "updates"})
 """Of these a log needs one: hardware alone says nothing of how the training goes."""
 OUTLIERS = "outliers"
-OF_AN_AGENT = "loss and gradients that change by degrees"
+OF_AN_AGENT = "the loss, and gradients that change by degrees"
 SAID_OF_AN_AGENT = (
     "an agent's rewards say how it does; they are evidence only where these fall, and a fall of these alone is not "
     "looked for"

@@ -13,6 +13,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.column_choice import chosen
 from rmetric.importers.columns import late_names
+from rmetric.importers.first_loss import without_first_part
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
 from rmetric.importers.order import in_order
@@ -85,7 +86,8 @@ def imported(
     if bar is not None:
         rows = bar.read(rows)
         columns.notes += bar.notes
-    events = in_order(RowEvents(title or path.stem, columns, runs).of(resumptions(rows, columns)))
+    events = RowEvents(title or path.stem, columns, runs).of(resumptions(rows, columns))
+    events = without_first_part(in_order(events))
     first = list(itertools.islice(events, JUDGED_AHEAD))
     check_order(path, (event["step"] for _, event in first if "training_loss" in event))
     yield from itertools.chain(first, events)

@@ -36,7 +36,8 @@ STATISTICS = tuple(itertools.chain(*NAMES))
 DRIFTS = frozenset(
     ("grad_norm.level", "grad_agreement.held", "training_loss.level", "training_loss.lost", "training_loss.diverged")
 )
-"""Statistics of what comes by degrees: no evidence while the rewards of an agent hold. Jumps are, whatever it gains."""
+"""Statistics of the loss and of what comes by degrees: no evidence while the rewards of an agent hold. Jumps of a
+gradient, an update or a setting are, whatever it gains."""
 _DRIFT_COLUMNS = np.flatnonzero([name in DRIFTS for name in STATISTICS])
 READS = tuple(dict.fromkeys(name for component in COMPONENTS for name in component.reads))
 """Measurements that the metric sees."""

@@ -80,7 +80,7 @@ def test_of_an_agent_it_is_said_that_its_rewards_are_what_tells() -> None:
     rewards = np.linspace(0.0, 1.0, len(loss))
     found = diagnose(Observations(run.step, {**run.columns, "reward": rewards}))
     assert "LOSS_RISE" not in [finding.name for finding in found.findings]
-    assert "evidence only where these fall" in found.not_judged["loss and gradients that change by degrees"]
+    assert "evidence only where these fall" in found.not_judged["the loss, and gradients that change by degrees"]
 
 
 def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
