@@ -14,13 +14,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout cv")
+VALIDATION_WORDS = _words("val vali vld valid validate validated validating validation") | _words(
+    "eval evaluated evaluation dev heldout cv"
+)
 TEST_WORDS = _words("test tested testing predict prediction")
-TRAINING_WORDS = _words("train trained training tr")
+TRAINING_WORDS = _words("train trained training tr trn")
 DATA_WORDS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _SPLITS = {
-    **dict.fromkeys(("learn", "train", "training"), "training_loss"),
-    **dict.fromkeys(("test", "val", "valid", "validation", "eval", "dev"), "validation_loss"),
+    **dict.fromkeys(("learn", "train", "training", "trn"), "training_loss"),
+    **dict.fromkeys(("test", "val", "vali", "vld", "valid", "validation", "eval", "dev"), "validation_loss"),
 }
 """Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
@@ -34,9 +36,12 @@ _USUAL = (
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
     | _words("is with the minibatch mini token word words log metrics model bce")
 )
-_NO_LOSS = _words(
-    "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
-) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
+_BEST_SO_FAR = _words("best lowest improve improved improvement decrease decreased")
+"""Of a loss that is the lowest one by now: a sequence of these only falls, and no evaluation after the best is in it."""
+_NO_LOSS = _BEST_SO_FAR | _words(
+    "scale scaler scaling ppl weight coef coefficient min max std var num time change diff delta"
+    " target threshold exp count every interval ema aux multiplier factor"
+)
 
 _QUALITIES = _words("psnr ssim")
 """Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
