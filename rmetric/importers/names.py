@@ -37,7 +37,7 @@ _USUAL = (
     | _words("is with the minibatch mini token word words log metrics model bce")
 )
 _BEST_SO_FAR = _words("best lowest improve improved improvement decrease decreased")
-"""Of a loss that is the lowest one by now: a sequence of these only falls, and no evaluation after the best is in it."""
+"""Of a loss that is the lowest one by now: a sequence of these only falls, without the evaluations that were worse."""
 _NO_LOSS = _BEST_SO_FAR | _words(
     "scale scaler scaling ppl weight coef coefficient min max std var num time change diff delta"
     " target threshold exp count every interval ema aux multiplier factor"
@@ -57,7 +57,7 @@ _OF_TIME = _words("batch step iter")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 _NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
-_REDUCED = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
+_COPY = re.compile(r"loss[:/](?:sum|mean)$|(?:^|[\W_])scaled(?:$|[\W_])", re.IGNORECASE)
 USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 350, 390, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, the exponential of one, a number that is named after its data alone (``learn: 0.5  test: 0.6``),
@@ -208,9 +208,13 @@ def apart_from_numbers(name: str) -> str:
     return _NUMBERS.sub("#", name)
 
 
-def is_reduction(name: str) -> bool:
-    """Whether a loss is named as the sum or the mean of the very same over something, as in ``loss:sum``."""
-    return _REDUCED.search(name) is not None
+def is_copy(name: str) -> bool:
+    """Whether a loss is named as the very same as another one, summed or averaged over something, or scaled.
+
+    >>> [is_copy(name) for name in ("loss:sum", "loss_scaled", "unscaled_loss")]
+    [True, True, False]
+    """
+    return _COPY.search(name) is not None
 
 
 def is_bonus(name: str) -> bool:

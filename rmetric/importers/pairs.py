@@ -19,6 +19,7 @@ from rmetric.importers.names import (
     TOTAL,
     TRAINING_WORDS,
     VALIDATION_WORDS,
+    is_adversarial,
     measures_loss,
 )
 from rmetric.importers.step_times import with_unit, without_a_name
@@ -218,11 +219,21 @@ def pairs(line: str) -> dict[str, Any]:
         found[name] = _value(match)
         if match["total"] is not None:
             found[name + TOTAL] = _number(match["total"], match["total_scale"])
-        if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
+        if (
+            gap.endswith("[")
+            and measures_loss(name)
+            and not is_adversarial(name)
+            and _LIST_GOES_ON.match(match.string, stop)
+        ):
             listed.add(name)
     if listed and any(map(measures_loss, found.keys() - listed)):
         found = {name: value for name, value in found.items() if name not in listed}
     return found if found.keys() - {LINE_NUMBER} else {}
+
+
+def _is_of_parts(name: str) -> bool:
+    """Whether a list of this name may be the parts of a loss beside it, and not the only loss of another network."""
+    return measures_loss(name) and not is_adversarial(name)
 
 
 class _Data:

@@ -72,6 +72,14 @@ def a_rate_of_iterations_before_the_loss_and_its_parts_in_lines_of_their_own() -
             yield f"I1109 10:34:34.29 9709 x.cpp:238]     output #{place}: {name} = {half} (* 1 = {half} loss)"
 
 
+@layout(Seen(STEPS, LOSSES, note="taken from 'loss_tgt_mean'", file="run.jsonl"))
+def a_scaled_loss_beside_another() -> Iterator[str]:
+    for step in STEPS:
+        yield json.dumps(
+            {"step": step, "loss_tgt_mean": loss(step), "loss_scaled": loss(step) * (0.02 + apart(step)), "lr": 0.1}
+        )
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS))
 def the_names_of_both_data_without_their_vowels() -> Iterator[str]:
     for step in STEPS:
@@ -1203,6 +1211,12 @@ def test_nothing_is_judged_by_the_best_evaluations_alone(tmp_path: Path) -> None
 
     read(lines(), tmp_path)
     assert "OVERFITS" in diagnose(tmp_path / "run.log").not_judged
+
+
+def test_of_two_networks_none_is_taken_where_one_has_a_list(tmp_path: Path) -> None:
+    lines = (f"{step} [D loss: {loss(step)}, acc.: 0.5] [G loss: [{apart(step)}, 0.4]]" for step in STEPS)
+    with pytest.raises(UserError, match=r"there are several losses \('D loss', 'G loss'\)"):
+        read(lines, tmp_path)
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
