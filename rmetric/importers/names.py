@@ -45,8 +45,10 @@ _NO_LOSS = _BEST_SO_FAR | _words(
 
 _QUALITIES = _words("psnr ssim")
 """Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
-_TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd nelbo")
+_TOGETHER_LIKE_A_LOSS = tuple(
+    map(_words, ("cross entropy", "smooth l1", "mean squared error", "neg elbo", "negative elbo"))
+)
 _CROSS_ENTROPIES = _words("ce bce")
 _KINDS = _CROSS_ENTROPIES | {"nll"}
 """Words of a loss that is named after its formula."""

@@ -145,6 +145,10 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("postfix:", re.compile(_LOGGABLE), r"\1: \2\3/\4\5 \6, "),  # a bar of tqdm-loggable, as Levanter shows it
     ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
+    # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
+    ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
+    ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
+    ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),
     ("core ", _LOSS_AFTER, _loss_last),
     ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),

@@ -81,6 +81,13 @@ def a_scaled_loss_beside_another() -> Iterator[str]:
 
 
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def means_over_the_folds_of_a_cross_validation() -> Iterator[str]:
+    for step in STEPS:
+        held_out = f"cv_agg's valid l2: {loss(step) + 0.1} + 0.02"
+        yield f"[{step}]\tcv_agg's train l2: {loss(step)} + 0.01\t{held_out}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
 def the_names_of_both_data_without_their_vowels() -> Iterator[str]:
     for step in STEPS:
         yield f"[{step:3d}/{POINTS}] trn_loss={loss(step):.4f} vld_loss={loss(step) + 0.1:.4f} best=0.5"
