@@ -223,12 +223,7 @@ def pairs(line: str) -> dict[str, Any]:
         found[name] = _value(match)
         if match["total"] is not None:
             found[name + TOTAL] = _number(match["total"], match["total_scale"])
-        if (
-            gap.endswith("[")
-            and measures_loss(name)
-            and not is_adversarial(name)
-            and _LIST_GOES_ON.match(match.string, stop)
-        ):
+        if gap.endswith("[") and _is_of_parts(name) and _LIST_GOES_ON.match(match.string, stop):
             listed.add(name)
     if listed and any(map(measures_loss, found.keys() - listed)):
         found = {name: value for name, value in found.items() if name not in listed}
