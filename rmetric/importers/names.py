@@ -14,13 +14,15 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VALIDATION_WORDS = _words("val valid validate validated validating validation eval evaluated evaluation dev heldout cv")
+VALIDATION_WORDS = _words("val vali vld valid validate validated validating validation") | _words(
+    "eval evaluated evaluation dev heldout cv"
+)
 TEST_WORDS = _words("test tested testing predict prediction")
-TRAINING_WORDS = _words("train trained training tr")
+TRAINING_WORDS = _words("train trained training tr trn")
 DATA_WORDS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _SPLITS = {
-    **dict.fromkeys(("learn", "train", "training"), "training_loss"),
-    **dict.fromkeys(("test", "val", "valid", "validation", "eval", "dev"), "validation_loss"),
+    **dict.fromkeys(("learn", "train", "training", "trn"), "training_loss"),
+    **dict.fromkeys(("test", "val", "vali", "vld", "valid", "validation", "eval", "dev"), "validation_loss"),
 }
 """Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
@@ -34,14 +36,19 @@ _USUAL = (
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
     | _words("is with the minibatch mini token word words log metrics model bce")
 )
-_NO_LOSS = _words(
-    "scale scaler scaling ppl weight coef coefficient best min max lowest std var num time change diff delta"
-) | _words("improvement target threshold exp count every interval ema aux multiplier factor")
+_BEST_SO_FAR = _words("best lowest improve improved improvement decrease decreased")
+"""Of a loss that is the lowest one by now: a sequence of these only falls, without the evaluations that were worse."""
+_NO_LOSS = _BEST_SO_FAR | _words(
+    "scale scaler scaling ppl weight coef coefficient min max std var num time change diff delta"
+    " target threshold exp count every interval ema aux multiplier factor"
+)
 
 _QUALITIES = _words("psnr ssim")
 """Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
-_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd")
-_TOGETHER_LIKE_A_LOSS = _words("cross entropy"), _words("smooth l1"), _words("mean squared error")
+_LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd nelbo")
+_TOGETHER_LIKE_A_LOSS = tuple(
+    map(_words, ("cross entropy", "smooth l1", "mean squared error", "neg elbo", "negative elbo"))
+)
 _CROSS_ENTROPIES = _words("ce bce")
 _KINDS = _CROSS_ENTROPIES | {"nll"}
 """Words of a loss that is named after its formula."""
@@ -52,7 +59,7 @@ _OF_TIME = _words("batch step iter")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 _NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
-_REDUCED = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
+_COPY = re.compile(r"loss[:/](?:sum|mean)$|(?:^|[\W_])scaled(?:$|[\W_])", re.IGNORECASE)
 USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 350, 390, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, the exponential of one, a number that is named after its data alone (``learn: 0.5  test: 0.6``),
@@ -203,9 +210,13 @@ def apart_from_numbers(name: str) -> str:
     return _NUMBERS.sub("#", name)
 
 
-def is_reduction(name: str) -> bool:
-    """Whether a loss is named as the sum or the mean of the very same over something, as in ``loss:sum``."""
-    return _REDUCED.search(name) is not None
+def is_copy(name: str) -> bool:
+    """Whether a loss is named as the very same as another one, summed or averaged over something, or scaled.
+
+    >>> [is_copy(name) for name in ("loss:sum", "loss_scaled", "unscaled_loss")]
+    [True, True, False]
+    """
+    return _COPY.search(name) is not None
 
 
 def is_bonus(name: str) -> bool:

@@ -19,6 +19,7 @@ from rmetric.importers.names import (
     TOTAL,
     TRAINING_WORDS,
     VALIDATION_WORDS,
+    is_adversarial,
     measures_loss,
 )
 from rmetric.importers.step_times import with_unit, without_a_name
@@ -144,6 +145,10 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("postfix:", re.compile(_LOGGABLE), r"\1: \2\3/\4\5 \6, "),  # a bar of tqdm-loggable, as Levanter shows it
     ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
+    # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
+    ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
+    ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
+    ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),
     ("core ", _LOSS_AFTER, _loss_last),
     ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
@@ -218,11 +223,16 @@ def pairs(line: str) -> dict[str, Any]:
         found[name] = _value(match)
         if match["total"] is not None:
             found[name + TOTAL] = _number(match["total"], match["total_scale"])
-        if gap.endswith("[") and measures_loss(name) and _LIST_GOES_ON.match(match.string, stop):
+        if gap.endswith("[") and _is_of_parts(name) and _LIST_GOES_ON.match(match.string, stop):
             listed.add(name)
     if listed and any(map(measures_loss, found.keys() - listed)):
         found = {name: value for name, value in found.items() if name not in listed}
     return found if found.keys() - {LINE_NUMBER} else {}
+
+
+def _is_of_parts(name: str) -> bool:
+    """Whether a list of this name may be the parts of a loss beside it, and not the only loss of another network."""
+    return measures_loss(name) and not is_adversarial(name)
 
 
 class _Data:

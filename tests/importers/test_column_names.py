@@ -67,6 +67,9 @@ def test_humps_of_a_name_part_its_words() -> None:
         ("reward_sum", "reward"),
         ("mean 100 episode reward", "reward"),
         ("val_mean_ce", "validation_loss"),
+        ("Vali Loss", "validation_loss"),
+        ("vld_loss", "validation_loss"),
+        ("neg_elbo", "training_loss"),
         ("test_loss", "validation_loss"),
         ("gNorm", "grad_norm"),
         ("total_norm", "grad_norm"),
@@ -99,6 +102,13 @@ def test_a_source_file_before_the_number_of_its_line_is_no_measurement(place: st
 def test_what_an_evaluation_calls_a_loss_and_is_better_the_higher_is_none() -> None:
     assert not meanings("valid_psnr_loss", FieldMap({})) and not meanings("test/ssim loss", FieldMap({}))
     assert meanings("train_ssim_loss", FieldMap({}))
+
+
+@pytest.mark.parametrize(
+    "name", ["Validation loss decreased", "val_loss improved from", "val_loss did not improve from"]
+)
+def test_the_best_so_far_is_no_evaluation(name: str) -> None:
+    assert not meanings(name, FieldMap({}))
 
 
 def test_no_alias_stands_for_two_fields() -> None:

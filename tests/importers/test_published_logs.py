@@ -72,6 +72,27 @@ def a_rate_of_iterations_before_the_loss_and_its_parts_in_lines_of_their_own() -
             yield f"I1109 10:34:34.29 9709 x.cpp:238]     output #{place}: {name} = {half} (* 1 = {half} loss)"
 
 
+@layout(Seen(STEPS, LOSSES, note="taken from 'loss_tgt_mean'", file="run.jsonl"))
+def a_scaled_loss_beside_another() -> Iterator[str]:
+    for step in STEPS:
+        yield json.dumps(
+            {"step": step, "loss_tgt_mean": loss(step), "loss_scaled": loss(step) * (0.02 + apart(step)), "lr": 0.1}
+        )
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def means_over_the_folds_of_a_cross_validation() -> Iterator[str]:
+    for step in STEPS:
+        held_out = f"cv_agg's valid l2: {loss(step) + 0.1} + 0.02"
+        yield f"[{step}]\tcv_agg's train l2: {loss(step)} + 0.01\t{held_out}"
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def the_names_of_both_data_without_their_vowels() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[{step:3d}/{POINTS}] trn_loss={loss(step):.4f} vld_loss={loss(step) + 0.1:.4f} best=0.5"
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS))
 def the_data_after_what_is_measured() -> Iterator[str]:
     for step in STEPS:
@@ -1167,6 +1188,42 @@ def test_a_report_that_ends_in_what_was_saved_counts(tmp_path: Path) -> None:
     lines = (f"epoch {step}: loss {loss(step)}" + " (best so far, saved)" * (step % 3 == 0) for step in STEPS)
     (run,) = read(lines, tmp_path)
     assert run.run.observations["training_loss"] == pytest.approx(LOSSES)
+
+
+RISING = [3.0 + abs(step - 10) / 10 for step in STEPS]
+
+
+def test_evaluations_are_read_and_not_the_best_so_far_below_them(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        best = math.inf
+        for step, told in zip(STEPS, RISING, strict=True):
+            yield f"\titers: 100, epoch: {step} | loss: {loss(step) + 0.05:.7f}"
+            yield f"Epoch: {step}, Steps: 132 | Train Loss: {loss(step):.7f} Vali Loss: {told:.7f} Test Loss: 2.4660735"
+            if told < best:
+                yield f"Validation loss decreased ({best:.6f} --> {told:.6f}).  Saving model ..."
+                best = told
+            yield f"Updating learning rate to {0.001 / step}"
+
+    (run,) = read(lines(), tmp_path)
+    assert run.run.observations["training_loss"] == pytest.approx(LOSSES)
+    assert run.run.observations["validation_loss"] == pytest.approx(RISING)
+    assert "OVERFITS" in [finding.name for finding in diagnose(tmp_path / "run.log").findings]
+
+
+def test_nothing_is_judged_by_the_best_evaluations_alone(tmp_path: Path) -> None:
+    def lines() -> Iterator[str]:
+        for step in STEPS:
+            yield f"epoch {step} loss {loss(step):.4f}"
+            yield f"Validation loss decreased ({loss(step - 1):.4f} --> {loss(step):.4f}).  Saving model ..."
+
+    read(lines(), tmp_path)
+    assert "OVERFITS" in diagnose(tmp_path / "run.log").not_judged
+
+
+def test_of_two_networks_none_is_taken_where_one_has_a_list(tmp_path: Path) -> None:
+    lines = (f"{step} [D loss: {loss(step)}, acc.: 0.5] [G loss: [{apart(step)}, 0.4]]" for step in STEPS)
+    with pytest.raises(UserError, match=r"there are several losses \('D loss', 'G loss'\)"):
+        read(lines, tmp_path)
 
 
 def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
