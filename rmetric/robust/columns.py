@@ -165,8 +165,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
         _zeros(zeros, np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of._zero_norms, norm, all_learned), (of._zero_updates, size, solved))
     )
-    level = _level(of._level, z)
-    level, agreeing = (np.where((z > 0.0) & (loss_level <= LEARNING), 0.0, z) for z in (level, agreeing))
+    level, agreeing, held_up = _without_rise(loss_level <= LEARNING, _level(of._level, z), agreeing, held_up)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),
@@ -195,13 +194,17 @@ def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Col
             of.forget_steps()
         rows = slice(begin, end)
         larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
-        larger = np.where((larger > 0.0) & _fading(of._fading, ratios[rows]), 0.0, larger)
         agreement = part["grad_agreement"][rows]
         agrees = windows.reference(of._agreement, agreement)
         agrees = np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees)
-        found.append((larger, _held(of._agreeing, agrees)))
+        found.append(_without_rise(_fading(of._fading, ratios[rows]), larger, _held(of._agreeing, agrees)))
     larger, agreeing = map(np.concatenate, zip(*found, strict=True))
     return larger, agreeing
+
+
+def _without_rise(where: NDArray[np.bool_], *statistics: Column) -> tuple[Column, ...]:
+    """The same, and 0 for each that is high at these places."""
+    return tuple(np.where((z > 0.0) & where, 0.0, z) for z in statistics)
 
 
 def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:

@@ -47,7 +47,8 @@ EXPLAINED_NATS = 3.0
 """Nats of loss that explain something, at most: those bad batches had 2.4 to 3.4. However wrong its answers are, the
 gradient of a cross-entropy is bounded."""
 LEARNING = -1.0
-"""Mean deviation of the last eight losses from their course, in scales, below which large gradients are progress."""
+"""Mean deviation of the last eight losses from their course, in scales, below which large or equal gradients and larger
+updates are progress."""
 
 
 class Zeros:
@@ -229,8 +230,6 @@ class GradientEvidence:
             changed = math.nan
         level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
         learned_before, self._all_learned = self._all_learned, loss == 0.0
-        if self._zero_norms.update(math.nan if self._all_learned else norm):
-            level = math.inf
         before = self._rate
         if rate == rate:
             self._rate = rate
@@ -239,18 +238,25 @@ class GradientEvidence:
         jump = self._update.update(update, before, rate)
         ratio = logarithm(update) - logarithm(before)
         held = self._larger.update(self._ratio.update(ratio))
-        if self._fading.update(ratio) and held > 0.0:
-            held = 0.0
+        agrees = self._agreement.update(agreement)
+        agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
+        if self._fading.update(ratio):
+            held, agreeing = _without_rise(held, agreeing)
         solved = update == 0.0 and (self._all_learned or learned_before)
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
         unexplained = _unexplained(loss_excess, self._norm.excess)
-        agrees = self._agreement.update(agreement)
-        agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
         if loss_level <= LEARNING:
-            level, agreeing = (0.0 if z > 0.0 else z for z in (level, agreeing))
+            level, agreeing, held = _without_rise(level, agreeing, held)
+        if self._zero_norms.update(math.nan if self._all_learned else norm):
+            level = math.inf
         certain = (math.inf if count > 0.0 else count for count in (broken, changed))
         return *certain, level, unexplained, agreeing, jump, held
+
+
+def _without_rise(*statistics: float) -> tuple[float, ...]:
+    """The same, and 0 for each that is high."""
+    return tuple(0.0 if z > 0.0 else z for z in statistics)
 
 
 def _unexplained(loss_nats: float, log_norm: float) -> float:

@@ -166,6 +166,23 @@ def test_high_gradient_norms_are_no_evidence_while_the_loss_falls_faster_than_be
         assert (highest("grad_norm.level", run, here) > 1.0) == is_evidence
 
 
+def test_larger_updates_are_no_evidence_while_the_loss_falls_faster_than_before() -> None:
+    made, here = columns(), slice(ONSET, ONSET + 12)
+    updates = made["update_rms"][here] * 2.0
+    for lower, is_evidence in ((0.0, True), (0.6, False)):
+        run = disturbed({"update_rms": (here, updates), "training_loss": (here, made["training_loss"][here] - lower)})
+        assert (highest("update_rms.held", run, slice(ONSET + 8, ONSET + 12)) > 1.0) == is_evidence
+
+
+def test_norms_that_are_0_are_evidence_however_the_loss_falls() -> None:
+    made, here = columns(), slice(ONSET, ONSET + 12)
+    lower = made["training_loss"][here] - 0.6
+    run = disturbed({"grad_norm": (here, 0.0), "training_loss": (here, lower)})
+    streamed = Statistics()
+    assert math.isinf(highest("grad_norm.level", run, here))
+    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+
+
 def both(loss_nats: float, gradient_log: float) -> Observations:
     """One record in which the loss is so much higher, and the log gradient norm."""
     made, here = columns(), slice(ONSET, ONSET + 1)
@@ -255,6 +272,10 @@ def test_updates_that_fade_are_the_echo_of_one() -> None:
     echo = 30.0 * 0.9 ** np.arange(500 - ONSET)
     updates = columns()["update_rms"][LATER] * np.maximum(echo, 1.0)
     assert highest("update_rms.held", disturbed({"update_rms": (LATER, updates)}), LATER) < 1.0
+    agree = (LATER, np.where(echo > 1.0, 0.9, columns()["grad_agreement"][LATER]))
+    for fading, is_evidence in ((updates, False), (columns()["update_rms"][LATER], True)):
+        run = disturbed({"update_rms": (LATER, fading), "grad_agreement": agree})
+        assert (highest("grad_agreement.held", run, slice(ONSET + 7, ONSET + 20)) > 1.0) == is_evidence
     updates[[9, 12]] = math.inf, math.nan
     streamed, faded = Statistics(), disturbed({"update_rms": (LATER, updates)})
     np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in faded], Statistics.of(faded))
