@@ -193,6 +193,11 @@ def test_a_source_file_that_only_evaluations_are_of_tells_that(tmp_path: Path) -
     assert logged.run.observations["training_loss"].max() == 4.0
 
 
+def test_two_reports_of_one_epoch_are_two_records(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, "{'loss': 0.7, 'epoch': 0.0}", "{'loss': nan, 'epoch': 0.0}"))
+    assert logged.run.observations["training_loss"].tolist() == [0.7, np.inf]
+
+
 def test_settings_and_code_before_the_training_are_left_aside(tmp_path: Path) -> None:
     path = log(
         tmp_path, "lr: 0.0001", "loss = 0.0", "step = 7", *(f"step {step} loss {3 - step / 10}" for step in range(1, 9))
