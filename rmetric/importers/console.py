@@ -227,8 +227,8 @@ class Patterns:
                 if counter and closes:
                     waiting.take_counter(counter)
                     yield from waiting.released()
-                else:
-                    stated.counter = counter or stated.counter
+                elif counter:
+                    stated.count(counter)
         yield from waiting.released()
 
     def _named(self, found: dict[str, Any]) -> dict[str, Any]:

@@ -198,6 +198,17 @@ def test_two_reports_of_one_epoch_are_two_records(tmp_path: Path) -> None:
     assert logged.run.observations["training_loss"].tolist() == [0.7, np.inf]
 
 
+def test_batches_of_an_evaluation_in_lines_before_it_are_one_evaluation(tmp_path: Path) -> None:
+    lines = []
+    for epoch in range(3):
+        lines += [f"Epoch {epoch}, Iteration {n}\ntrain loss: {2 - n / 100}\n" for n in (25, 50, 75, 100)]
+        lines += [f"Epoch {epoch}, Iteration {n}\nvalidation loss: {1 + n / 100}\n" for n in (0, 25, 50)]
+    (logged,) = runs_of(log(tmp_path, *lines))
+    observations = logged.run.observations
+    assert observations.step.tolist() == [*range(25, 301, 25)]
+    assert observations["validation_loss"][[3, 7, 11]].tolist() == [1.25] * 3
+
+
 def test_settings_and_code_before_the_training_are_left_aside(tmp_path: Path) -> None:
     path = log(
         tmp_path, "lr: 0.0001", "loss = 0.0", "step = 7", *(f"step {step} loss {3 - step / 10}" for step in range(1, 9))
