@@ -35,12 +35,14 @@ def tokens_before_reports(texts: Iterable[str], fields: FieldMap) -> Set[str]:
     common: set[str] | None = None
     for text in texts:
         found = pairs(text)
-        meant = {ours for name in found for ours, _ in meanings(name, fields)}
+        meant = _meant(found, fields)
         if meant.isdisjoint(LOSSES):
             continue
         measured = {part for name, value in found.items() if type(value) is not int for part in name.split()}
         tokens = {*_tokens(text, measured, trains="learning_rate" in meant)}
         common = tokens if common is None else common & tokens
+        if common and _meant(pairs(without_data(text, common)), fields).isdisjoint(LOSSES):
+            common = set()  # it is a part of the name: cv_agg's l2
         if not common:
             break
     return common or set()
@@ -60,6 +62,10 @@ def without_data(text: str, tokens: Set[str]) -> str:
             parts += [text[end : match.start()], _HELD_OUT.sub(_NO_DATA, match[0])]
             end = match.end()
     return "".join([*parts, text[end:]])
+
+
+def _meant(names: Iterable[str], fields: FieldMap) -> set[str]:
+    return {ours for name in names for ours, _ in meanings(name, fields)}
 
 
 def _tokens(text: str, measured: Set[str], *, trains: bool) -> Iterator[str]:
