@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Set
+from itertools import islice
 
 from rmetric.importers.base import FieldMap, plain
 from rmetric.importers.names import COUNTER_WORDS, DATA_WORDS, TEST_WORDS, VALIDATION_WORDS, meanings
 from rmetric.importers.pairs import LEVELS, pairs
 from rmetric.measurements import LOSSES
 
+MOST_REPORTS = 256
+"""Lines with a loss that are looked at."""
 _TOKEN = re.compile(r"[^\s\[\](){}|,;:=]+")
 _LOGGED = re.compile(rf"\b(?:{'|'.join(LEVELS)})\b(?::[\w.]+:)?")
 """The level of a message, and the name of its logger where that follows: ``INFO:root:``."""
@@ -21,7 +24,7 @@ _NO_DATA = "log"
 
 
 def tokens_before_reports(texts: Iterable[str], fields: FieldMap) -> Set[str]:
-    """Tokens with a word of held-out data that stand in each line with a loss, evaluations and training alike.
+    """Tokens with a word of held-out data that stand in each of the first lines with a loss.
 
     ``Test: [3/20] loss 2.5`` may be of a log of nothing but evaluations, though. So a word by itself counts only in
     what logging puts before a message, and beside a learning rate, which an evaluation has none of.
@@ -33,13 +36,11 @@ def tokens_before_reports(texts: Iterable[str], fields: FieldMap) -> Set[str]:
     set()
     """
     common: set[str] | None = None
-    for text in texts:
-        found = pairs(text)
-        meant = _meant(found, fields)
-        if meant.isdisjoint(LOSSES):
-            continue
+    read = ((text, pairs(text)) for text in texts)
+    reports = ((text, found) for text, found in read if not _meant(found, fields).isdisjoint(LOSSES))
+    for text, found in islice(reports, MOST_REPORTS):
         measured = {part for name, value in found.items() if type(value) is not int for part in name.split()}
-        tokens = {*_tokens(text, measured, trains="learning_rate" in meant)}
+        tokens = {*_tokens(text, measured, trains="learning_rate" in _meant(found, fields))}
         common = tokens if common is None else common & tokens
         if common and _meant(pairs(without_data(text, common)), fields).isdisjoint(LOSSES):
             common = set()  # it is a part of the name: cv_agg's l2
@@ -65,6 +66,7 @@ def without_data(text: str, tokens: Set[str]) -> str:
 
 
 def _meant(names: Iterable[str], fields: FieldMap) -> set[str]:
+    """Our names that these may stand for."""
     return {ours for name in names for ours, _ in meanings(name, fields)}
 
 
