@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Set
 from itertools import islice
 
 from rmetric.importers.base import FieldMap, plain
-from rmetric.importers.names import COUNTER_WORDS, DATA_WORDS, TEST_WORDS, VALIDATION_WORDS, meanings
+from rmetric.importers.names import COUNTER_WORDS, DATA_WORDS, TEST_WORDS, VALIDATION_WORDS, meanings, means_loss
 from rmetric.importers.pairs import LEVELS, pairs
-from rmetric.measurements import LOSSES
 
 MOST_REPORTS = 256
 """Lines with a loss that are looked at."""
@@ -37,13 +36,13 @@ def tokens_before_reports(texts: Iterable[str], fields: FieldMap) -> Set[str]:
     """
     common: set[str] | None = None
     read = ((text, pairs(text)) for text in texts)
-    reports = ((text, found) for text, found in read if not _meant(found, fields).isdisjoint(LOSSES))
-    for text, found in islice(reports, MOST_REPORTS):
+    reports = ((text, found, losses) for text, found in read if (losses := _losses(found, fields)))
+    for text, found, losses in islice(reports, MOST_REPORTS):
         measured = {part for name, value in found.items() if type(value) is not int for part in name.split()}
-        tokens = {*_tokens(text, measured, trains="learning_rate" in _meant(found, fields))}
+        tokens = {*_tokens(text, measured, trains=any(_is_rate(name, fields) for name in found))}
         common = tokens if common is None else common & tokens
-        if common and _meant(pairs(without_data(text, common)), fields).isdisjoint(LOSSES):
-            common = set()  # it is a part of the name: cv_agg's l2
+        if common and _losses(pairs(without_data(text, common)), fields) < losses:
+            common = set()  # it is a part of a name: cv_agg's l2
         if not common:
             break
     return common or set()
@@ -65,9 +64,13 @@ def without_data(text: str, tokens: Set[str]) -> str:
     return "".join([*parts, text[end:]])
 
 
-def _meant(names: Iterable[str], fields: FieldMap) -> set[str]:
-    """Our names that these may stand for."""
-    return {ours for name in names for ours, _ in meanings(name, fields)}
+def _losses(names: Iterable[str], fields: FieldMap) -> int:
+    """How many of them may be losses."""
+    return sum(means_loss(name, fields) for name in names)
+
+
+def _is_rate(name: str, fields: FieldMap) -> bool:
+    return any(ours == "learning_rate" for ours, _ in meanings(name, fields))
 
 
 def _tokens(text: str, measured: Set[str], *, trains: bool) -> Iterator[str]:
