@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,9 @@ from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
-from rmetric.importers.console_lines import Line, Workers, console_lines
+from rmetric.importers.console_lines import Line, Workers, console_lines, console_texts
 from rmetric.importers.console_reports import Stated, Waiting
+from rmetric.importers.line_prefix import tokens_before_reports
 from rmetric.importers.names import (
     LINE_NUMBER,
     TOTAL,
@@ -101,6 +102,8 @@ class Patterns:
         self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
         self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
         self._marks = DecimalMarks()
+        self._prefix: Set[str] = frozenset()
+        """Tokens before the reports that tell no data."""
         self._workers: defaultdict[tuple[str, ...], Workers] = defaultdict(Workers)
         self._first: dict[tuple[str, ...], str] = {}
         """The first process that has written a pattern, where several have."""
@@ -127,6 +130,7 @@ class Patterns:
         return patterns
 
     def _survey(self, path: Path) -> None:
+        self._prefix = tokens_before_reports(itertools.islice(console_texts(path), SURVEYED_ROWS), self._fields)
         counters = ConsoleCounters(self._counters)
         for line in itertools.islice(self._lines(path, passed_over), SURVEYED_ROWS):
             names = tuple(line.found)
@@ -223,8 +227,8 @@ class Patterns:
                 if counter and closes:
                     waiting.take_counter(counter)
                     yield from waiting.released()
-                else:
-                    stated.counter = counter or stated.counter
+                elif counter:
+                    stated.count(counter)
         yield from waiting.released()
 
     def _named(self, found: dict[str, Any]) -> dict[str, Any]:
@@ -310,7 +314,7 @@ class Patterns:
 
     def _lines(self, path: Path, on_damage: OnDamage, has_decimal_commas: bool = False) -> Iterator[Line]:
         """The lines; a whole number that is named after its data alone (``train: 1457``) tells how much there is."""
-        for line in console_lines(path, on_damage, self._fields, has_decimal_commas):
+        for line in console_lines(path, on_damage, self._fields, has_decimal_commas, self._prefix):
             for one in (line, *line.pieces):
                 whole = [name for name, value in one.found.items() if type(value) is int]
                 for name in whole:

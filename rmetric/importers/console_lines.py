@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,11 +15,12 @@ import orjson
 from rmetric.importers.base import FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
+from rmetric.importers.line_prefix import without_data
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
 from rmetric.importers.pairs import LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
-from rmetric.log_lines import CUT_OFF, OnDamage
+from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
@@ -101,12 +102,29 @@ class Workers:
         return is_counted and comes_again and in_turn and are_ranks
 
 
-def console_lines(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line]:
-    """The lines with pairs; what a progress bar wrote over is a line of its own."""
-    return _blocks(_single(path, on_damage, fields, has_decimal_commas), fields)
+def console_lines(
+    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool, prefix: Set[str]
+) -> Iterator[Line]:
+    """The lines with pairs; what a progress bar wrote over is a line of its own.
+
+    ``prefix``: tokens that tell no data (:func:`~rmetric.importers.line_prefix.tokens_before_reports`).
+    """
+    return _blocks(_single(path, on_damage, fields, has_decimal_commas, prefix), fields)
 
 
-def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool) -> Iterator[Line | None]:
+def console_texts(path: Path) -> Iterator[str]:
+    """The lines as they stand there, but for colours; what a progress bar wrote over is a line of its own."""
+    return (part for _, text in _objects(_texts(path, passed_over)) for part in _parts(text))
+
+
+def _parts(text: str) -> list[str]:
+    parts = _WRITTEN_OVER.split(text) if any(sign in text for sign in _MAY_BE_OVER) else [text]
+    return [*map(without_escapes, parts)]
+
+
+def _single(
+    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool, prefix: Set[str]
+) -> Iterator[Line | None]:
     """Single lines; ``None`` for one without pairs that ends a block. A heading above a line may say of what it is."""
     table = TextTable(fields)
     heading, before = "", -1  # no line is below one that is not there
@@ -117,11 +135,11 @@ def _single(path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_comma
         if not text:
             yield None
             continue
-        parts = _WRITTEN_OVER.split(text) if any(sign in text for sign in _MAY_BE_OVER) else [text]
-        parts = [without_escapes(with_points(part) if has_decimal_commas else part) for part in parts]
+        parts = _parts(with_points(text) if has_decimal_commas else text)
         for part in _last_rows(parts, table) if len(parts) > 1 else parts:
             worker = _WORKER.match(part)
             said = part if worker is None or worker["bare"] else part[worker.end() :]
+            said = without_data(said, prefix) if prefix else said
             of_table = table.row(part)
             found = of_table or pairs(heading + said)
             is_heading = None if found else _HEADING.fullmatch(part)

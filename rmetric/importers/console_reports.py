@@ -33,8 +33,16 @@ class Stated:
             found = (self.counter if trains else self.announced) | found
         if trains:
             found = found if "learning_rate" in meant else self.rate | found
+        found = self.epoch | found if self.epoch and epoch_of(found) is None else found
+        if trains:
             self.trained, self.announced = found, {}
-        return self.epoch | found if self.epoch and epoch_of(found) is None else found
+        return found
+
+    def count(self, counter: dict[str, Any]) -> None:
+        """Take up the counter of the next report; in the epoch of the latest one it may be of an evaluation's batch."""
+        self.counter = counter
+        if self.epoch and epoch_of(self.epoch) == epoch_of(self.trained):
+            self.announced = counter
 
     def epoch_without_rate(self) -> dict[str, Any]:
         """The epoch; empty if a rate was stated in it before. To be asked once of each rate."""

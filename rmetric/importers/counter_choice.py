@@ -46,7 +46,7 @@ def counting(survey: Survey, fields: FieldMap, steps: Mapping[str, int], losses:
 def is_of_epochs(loss: str, survey: Survey) -> bool:
     """Whether the rows that state a loss are epochs."""
     seen, epochs = survey.seen.get(loss, Seen()), [*filter(names_epoch, survey.seen)]
-    repeated = 2 * seen.repeats_epoch > seen.count
+    repeated = 2 * seen.repeats_epoch > seen.count or seen.repeats_epoch == seen.count - 1 > 0
     return bool(epochs) and survey.most_state(loss, epochs) and not survey.has_fractional_epochs and not repeated
 
 

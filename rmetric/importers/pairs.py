@@ -82,8 +82,8 @@ OF_TYPE = (
 """``tensor(``, ``np.float64(``, ``EagerTensor(``: a type before its value."""
 _CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
-_LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
-_LEVEL = rf"\b(?:{'|'.join(_LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
+LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
+_LEVEL = rf"\b(?:{'|'.join(LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
 """What Python's logging puts before a message: ``INFO:root:`` or ``INFO``."""
 _RATE, _SIGN = r"^\s?[A-Za-z]{0,10}/\w{1,6}\s+(?=\w)", r"(?:^|\s)[^\w\s\x00-\x7f]{1,4}\s"
 """What may stand between a value and the next name: its unit as in ``12 tok/s lr 0.1``, and ``▸``."""
@@ -409,7 +409,7 @@ def _name(gap: str) -> str:
     for found in _BREAK.finditer(text):
         start = found.end()
     name = text[start:].rpartition("=")[2].lstrip(" \t'\"[(<>])-*#~.").strip()
-    if name in _LEVELS or _DATE.search(name) or _A_RATE.search(name):
+    if name in LEVELS or _DATE.search(name) or _A_RATE.search(name):
         return ""
     return name if len(name) <= MAX_NAME and any(map(str.isalpha, name)) and not _TIME.search(name) else ""
 

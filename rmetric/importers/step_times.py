@@ -18,7 +18,7 @@ _TIME_WORDS = frozenset({"time", "timing", "dt", "elapsed", "duration", "took", 
 _BESIDE = _OF_ONE_STEP | _TIME_WORDS | {"per", "in", "train", "training"}
 """Words of which the name of a step time consists, but for its unit. One with another word is the time of something
 else: of the data, of an epoch, of all so far, or a mean."""
-_APART = re.compile(rf"\s({'|'.join(_UNITS)})(?=\s*(?:[|,;()\]]|$)|\s\s)", re.IGNORECASE)
+_APART = re.compile(rf"\s({'|'.join(_UNITS)})(?=\s*(?:[|,;()\]]|$)|\s\s|\s[A-Za-z]\w*[:=])", re.IGNORECASE)
 _STEPS = r"(?:it|iter|iteration|step|update)s?|batch(?:es)?"
 _A_SECOND = r"s(?:ec(?:ond)?s?)?\b"
 _UNIT_BEHIND = re.compile(
@@ -48,6 +48,8 @@ def with_unit(name: str, unit: str, text: str, end: int) -> str:
 
     >>> with_unit("dt", "ms", "dt: 31.5ms", 10), with_unit("iter time", "", "iter time: 31.5 ms |", 15)
     ('dt ms', 'iter time ms')
+    >>> with_unit("batch_cost", "", "batch_cost: 0.65 sec reader_cost: 0.08 sec", 16)
+    'batch_cost sec'
     """
     if not _takes_time(name):
         return name

@@ -173,6 +173,11 @@ class Survey:
             stands = is_another and before[name] == value
             seen.add(value, epoch, stands)
 
+    @property
+    def empty(self) -> list[str]:
+        """Names under which no row has a value."""
+        return [name for name in dict.fromkeys(name for row in self.first for name in row) if name not in self.seen]
+
     def beside(self, name: str, others: Collection[str]) -> int:
         """Rows that name both a column and one of the others."""
         return sum(rows for names, rows in self.patterns.items() if name in names and not names.isdisjoint(others))

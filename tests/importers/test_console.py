@@ -150,6 +150,69 @@ def log(folder: Path, *lines: str) -> Path:
     return path
 
 
+PREFIXES = (
+    "2023-05-01 12:00:{0:02d} - test - INFO - ",
+    "2023-05-01 12:00:{0:02d}\tmi-test\tINFO\t",
+    "[2023-05-01 12:00:{0:02d}][unit_test.trainer][INFO] - ",
+    "INFO:test:",
+    "INFO my_test/train_val.py:{0} ",
+    "May 01 10:00:{0:02d} gpu-dev-01 train[123]: ",
+    "[exp=val_on_noise] ",
+    "dev@box ~ 10:00:{0:02d} ",
+)
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_word_of_data_before_all_reports_tells_no_data(prefix: str, tmp_path: Path) -> None:
+    lines = []
+    for step in range(1, 31):
+        lines += [prefix.format(step) + f"step {step} loss: {4.0 - step / 100:.2f}"]
+        lines += [prefix.format(step) + f"val | step {step} loss: {5.0 - step / 100:.2f}"]
+    (logged,) = runs_of(log(tmp_path, *lines))
+    observations = logged.run.observations
+    assert observations["training_loss"].tolist() == [round(4.0 - step / 100, 2) for step in range(1, 31)]
+    assert np.isfinite(observations["validation_loss"]).sum() >= 29
+
+
+def test_folds_of_a_cross_validation_are_trained_as_their_learning_rate_tells(tmp_path: Path) -> None:
+    lines = (f"cv fold 0 | Epoch {epoch} loss: {4.0 - epoch / 100:.2f} lr: 0.1" for epoch in range(1, 31))
+    (logged,) = runs_of(log(tmp_path, *lines))
+    assert np.isfinite(logged.run.observations["training_loss"]).all()
+
+
+@pytest.mark.parametrize(
+    "begin", ["Test: [{0}/30] ", "[val] step {0} ", "step {0} val | ", "test.py:{0} Eval: step {0} "]
+)
+def test_a_log_of_nothing_but_evaluations_stays_one(begin: str, tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, *(f"{begin.format(step)}loss {4.0 - step / 100:.2f}" for step in range(1, 31))))
+    assert not np.isfinite(logged.run.observations["training_loss"]).any()
+
+
+def test_a_source_file_that_only_evaluations_are_of_tells_that(tmp_path: Path) -> None:
+    told = {"train.py:31": 4.0, "test.py:88": 5.0}
+    lines = [
+        f"INFO {file} Epoch {epoch} loss {to - epoch / 100:.2f}" for epoch in range(30) for file, to in told.items()
+    ]
+    (logged,) = runs_of(log(tmp_path, *lines))
+    assert logged.run.observations["training_loss"].max() == 4.0
+
+
+def test_two_reports_of_one_epoch_are_two_records(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, "{'loss': 0.7, 'epoch': 0.0}", "{'loss': nan, 'epoch': 0.0}"))
+    assert logged.run.observations["training_loss"].tolist() == [0.7, np.inf]
+
+
+def test_batches_of_an_evaluation_in_lines_before_it_are_one_evaluation(tmp_path: Path) -> None:
+    lines = []
+    for epoch in range(3):
+        lines += [f"Epoch {epoch}, Iteration {n}\ntrain loss: {2 - n / 100}\n" for n in (25, 50, 75, 100)]
+        lines += [f"Epoch {epoch}, Iteration {n}\nvalidation loss: {1 + n / 100}\n" for n in (0, 25, 50)]
+    (logged,) = runs_of(log(tmp_path, *lines))
+    observations = logged.run.observations
+    assert observations.step.tolist() == [*range(25, 301, 25)]
+    assert observations["validation_loss"][[3, 7, 11]].tolist() == [1.25] * 3
+
+
 def test_settings_and_code_before_the_training_are_left_aside(tmp_path: Path) -> None:
     path = log(
         tmp_path, "lr: 0.0001", "loss = 0.0", "step = 7", *(f"step {step} loss {3 - step / 10}" for step in range(1, 9))

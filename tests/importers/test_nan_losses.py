@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rmetric.diagnosis import diagnose_runs
+from rmetric.errors import UserError
 from rmetric.importers import runs_of
 
 ROWS, FROM = 120, 60
@@ -73,6 +74,38 @@ def test_nan_as_a_text_beside_numbers_is_an_empty_loss(tmp_path: Path) -> None:
     losses, notes = losses_of(write(tmp_path / "log.jsonl", rows))
     assert np.flatnonzero(np.isinf(losses)).tolist() == list(range(FROM, ROWS))
     assert any(f"empty from step {FROM} on" in note for note in notes)
+
+
+@pytest.mark.parametrize("known", [1, 2, 19])
+def test_a_loss_that_stays_null_after_a_few_numbers_was_not_finite(tmp_path: Path, known: int) -> None:
+    rows = [row(step, 2.0 if step < known else None, accuracy=0.1) for step in range(40)]
+    losses, _ = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert np.isinf(losses).tolist() == [step >= known for step in range(40)]
+
+
+@pytest.mark.parametrize("every", [30, 50])
+def test_a_loss_that_is_stated_every_few_rows_is_finite_between(tmp_path: Path, every: int) -> None:
+    rows = [row(step, None if step % every else 2.0, lr=1e-3) for step in range(ROWS - 1)]
+    losses, _ = losses_of(write(tmp_path / "log.jsonl", rows))
+    assert not np.isinf(losses).any()
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_loss_without_any_number_beside_an_accuracy_was_not_finite(tmp_path: Path, form: str) -> None:
+    table = tmp_path / "log.csv"
+    table.write_text("\n".join(["epoch,accuracy,loss,val_accuracy,val_loss", *(f"{n},0.1,,0.1," for n in range(30))]))
+    rows = [{"epoch": epoch, "loss": None, "accuracy": 0.1, "lr": 0.1} for epoch in range(30)]
+    losses, notes = losses_of(table if form == "csv" else write(tmp_path / "log.jsonl", rows))
+    assert losses == [math.inf] * 30
+    assert any("empty in all rows, beside an accuracy in each: taken as not finite" in note for note in notes)
+
+
+@pytest.mark.parametrize(("rows", "more"), [(4, "accuracy"), (30, "reward"), (30, "val_accuracy")])
+def test_a_loss_without_any_number_that_may_not_be_used_is_named(tmp_path: Path, rows: int, more: str) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join([f"epoch,loss,{more}", *(f"{n},,0.1" for n in range(rows))]))
+    with pytest.raises(UserError, match=rf"its columns: 'epoch', '{more}'; empty in all rows: 'loss'\)"):
+        [*runs_of(log)]
 
 
 @pytest.mark.parametrize("missing", [2, 3, 19])
