@@ -609,6 +609,8 @@ class TrainingMonitor:
         return self._present_state()
 
     def _present_state(self) -> dict[str, Any]:
+        if self._started:  # a note that waits for its record would be in the state and, at this step, in the log
+            self._recorder.write_notes(self.step_number)
         return {
             "step": self.step_number,
             "record_every": self._interval.steps,
