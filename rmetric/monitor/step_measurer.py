@@ -63,6 +63,8 @@ class PendingStep:
     """Changes of the training that were announced since the step before."""
     requiring: Sequence[bool] | None = None
     """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
+    may_be_rounded_away: bool = False
+    """Whether an update of this learning rate may be too small for the type of the weights."""
     regrouped: bool = False
     """Whether the optimizer has more or fewer groups of parameters than in the step before."""
 
@@ -207,12 +209,13 @@ class StepMeasurer:
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
         )
         inside = self._mechanism.step(step) if self._mechanism else None
+        rate = _learning_rate(self._optimizer)
         if self._phases is not None:
             self._phases.step_ended(step)
         pending = PendingStep(
             step,
             transfer,
-            learning_rate=_learning_rate(self._optimizer),
+            learning_rate=rate,
             step_time_s=step_time_s,
             dispersion_source=computation.dispersion_source,
             validation=validation,
@@ -224,6 +227,7 @@ class StepMeasurer:
             reward=reward,
             planned_changes=planned_changes,
             requiring=self.parameters.requiring,
+            may_be_rounded_away=self.update.may_be_rounded_away(rate),
             regrouped=groups != self._groups,
         )
         self._prepare(step + 1)
