@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -348,6 +348,8 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "sharded_in_part": _norms_of(rank, lambda network: fully_shard(network[0])),
         "ignored": _norms_of(rank, lambda network: fully_shard(network, ignored_params={*network[4].parameters()})),
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
+        "flat": _flat(rank, use_orig_params=False),
+        "flat_views": _flat(rank, use_orig_params=True),
     }
 
 
@@ -399,6 +401,21 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     whole = [item.full_tensor() if hasattr(item, "full_tensor") else item for item in gradients]
     total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
+
+
+def _flat(rank: int, *, use_orig_params: bool) -> dict[str, Any]:
+    """Norms of a model of FSDP 1: the true one, then with a NaN in the part of the second process."""
+    model = FullyShardedDataParallel(_network(), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+    measured = GradientNorms(ModelParameters(model))
+    _loss(model, _batch(rank, 0)).backward()
+    own = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    expected = torch.stack([gradient.double().square().sum() for gradient in own]).sum()
+    dist.all_reduce(expected)
+    total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
+    if rank == 1:
+        own[-1][-1] = torch.nan
+    broken = measured.measure()[1].isfinite().logical_not().sum()  # type: ignore[union-attr]
+    return {"steps": [{"total": float(total), "expected": float(expected.sqrt())}], "broken": int(broken)}
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

@@ -243,16 +243,24 @@ def test_an_average_over_those_who_still_train_is_that_of_torch(healthy: list[di
     assert [found["uneven_alike"] for found in healthy] == [True, True]
 
 
+FLAT = ["flat", "flat_views"]
 SHARDED = ["sharded", "sharded_accumulated", "sharded_root_empty", "sharded_in_part", "ignored", "tensor_parallel"]
 
 
-@pytest.mark.parametrize("scenario", SHARDED)
+@pytest.mark.parametrize("scenario", [*SHARDED, *FLAT])
 def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
     healthy: list[dict[str, Any]], scenario: str
 ) -> None:
     for found in healthy:
         for step in found[scenario]["steps"]:
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
+
+
+@pytest.mark.parametrize("scenario", FLAT)
+def test_a_gradient_that_another_process_has_a_part_of_is_not_finite_in_all(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    assert [found[scenario]["broken"] for found in healthy] == [1, 1]
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
