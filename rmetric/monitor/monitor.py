@@ -270,7 +270,8 @@ class TrainingMonitor:
         if not self.enabled:
             if self._policies is not None:
                 self._policies.withdraw()
-            self._measurer.keep_pace()
+            self.step_number += 1  # the others' records go by it
+            self._measurer.keep_pace(recorded=self._interval.due(self.step_number))
         proceed: bool = self._step(loss, recompute)
         proceed = self._agreed(proceed) if self._sync else proceed
         if self._answers is not None and self._answers.given(proceed):

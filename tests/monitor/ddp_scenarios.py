@@ -38,6 +38,7 @@ from rmetric.monitor.repair import SkipUpdate
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
 from tests.live.processes import main
+from tests.monitor.common import events_of
 
 STEPS = 4
 SEED_THAT_TAKES_THE_SECOND = 10
@@ -348,6 +349,8 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "sharded_in_part": _norms_of(rank, lambda network: fully_shard(network[0])),
         "ignored": _norms_of(rank, lambda network: fully_shard(network, ignored_params={*network[4].parameters()})),
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
+        "left_sharded": _left_sharded(folder / "left_sharded.jsonl", rank, fully_shard),
+        "left_flat": _left_sharded(folder / "left_flat.jsonl", rank, _with_fsdp_1),
         "flat": _flat(rank, use_orig_params=False),
         "flat_views": _flat(rank, use_orig_params=True),
     }
@@ -403,9 +406,29 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
 
 
+def _with_fsdp_1(network: nn.Module, *, use_orig_params: bool = True) -> nn.Module:
+    return FullyShardedDataParallel(network, device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+
+
+def _left_sharded(log: Path, rank: int, shard: Callable[[nn.Module], Any]) -> dict[str, Any]:
+    """The second process goes on without its monitor, of which the first one records every other step."""
+    model = shard(_network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, record_every=2) as monitor:
+        for step in range(8):
+            if step == 3 and rank == 1:
+                monitor.close()
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"norms": [record.get("grad_norm") for record in events_of(log, "METRICS")] if rank == 0 else []}
+
+
 def _flat(rank: int, *, use_orig_params: bool) -> dict[str, Any]:
     """Norms of a model of FSDP 1: the true one, then with a NaN in the part of the second process."""
-    model = FullyShardedDataParallel(_network(), device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+    model = _with_fsdp_1(_network(), use_orig_params=use_orig_params)
     measured = GradientNorms(ModelParameters(model))
     _loss(model, _batch(rank, 0)).backward()
     own = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]

@@ -256,6 +256,15 @@ def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
 
 
+@pytest.mark.parametrize("scenario", ["left_sharded", "left_flat"])
+def test_a_process_whose_monitor_has_ended_still_adds_its_part_of_the_gradient(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    first, _ = healthy
+    norms = first[scenario]["norms"]
+    assert len(norms) == 4 and all(norm > 0.0 for norm in norms)
+
+
 @pytest.mark.parametrize("scenario", FLAT)
 def test_a_gradient_that_another_process_has_a_part_of_is_not_finite_in_all(
     healthy: list[dict[str, Any]], scenario: str

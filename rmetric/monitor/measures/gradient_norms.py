@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -48,6 +49,12 @@ class GradientNorms:
             return [], None
         return [*parts], whole
 
+    def keep_pace(self) -> None:
+        """Take part in the sums over processes, if there are any, without a use for them."""
+        if self._shards.are_exchanged:
+            with suppress(Exception):  # whoever calls this has no guard any more
+                self.measure()
+
 
 class _Shards:
     """Norms of whole gradients from those of their shards, by a small all-reduce over each group that shares some.
@@ -63,6 +70,11 @@ class _Shards:
         groups = [*(mesh.get_group(dim) for mesh in meshes for dim in range(mesh.ndim)), *self._flat]
         self._groups, self._guard = {group.group_name for group in groups}, guard
 
+    @property
+    def are_exchanged(self) -> bool:
+        """Whether a norm needs the other processes."""
+        return bool(self._groups)
+
     def elsewhere(self, parameters: Sequence[nn.Parameter]) -> dict[int, Tensor]:
         """Number of a parameter of FSDP 1 without a gradient here → this process's part of it: nothing."""
         cut = {identity for shards in self._flat.values() for identity in shards.places}
@@ -74,7 +86,7 @@ class _Shards:
 
     def whole(self, parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor]) -> Tensor | None:
         """Shape (gradients,); ``None`` if not every process asks, and a part would pass for the whole."""
-        if not self._groups:
+        if not self.are_exchanged:
             return gathered(norms_of([*gradients]))
         groups: dict[dist.ProcessGroup, list[int]] = {}
         for index, gradient in enumerate(gradients):
