@@ -406,6 +406,22 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
 
 
+def replicas(folder: Path, rank: int) -> dict[str, Any]:
+    """Losses of a process, where two replicas of the model have two shards each."""
+    model: Any = fully_shard(_network(), mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards")))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    with TrainingMonitor(model, optimizer, log=folder / "replicas.jsonl", hardware=False) as monitor:
+        for step in range(STEPS):
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return {"losses": losses}
+
+
 def _with_fsdp_1(network: nn.Module, *, use_orig_params: bool = True) -> nn.Module:
     return FullyShardedDataParallel(network, device_id=torch.device("cpu"), use_orig_params=use_orig_params)
 
@@ -523,6 +539,7 @@ if __name__ == "__main__":
         {
             "healthy": healthy,
             "without_votes": without_votes,
+            "replicas": replicas,
             "killed": killed,
             "killed_in_two_lines": killed_in_two_lines,
         }

@@ -23,6 +23,7 @@ from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.helpers import lines_of
 from tests.live.processes import Ended, run_processes
+from tests.monitor.common import events_of
 
 SCENARIOS = "tests.monitor.ddp_scenarios"
 
@@ -254,6 +255,15 @@ def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
     for found in healthy:
         for step in found[scenario]["steps"]:
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_loss_of_replicas_of_a_sharded_model_is_the_mean_over_all_of_them(tmp_path: Path) -> None:
+    ended = run_processes(SCENARIOS, "replicas", tmp_path, processes=4)
+    assert [process.code for process in ended] == [0] * 4, "\n".join(process.errors for process in ended)
+    means = np.mean([process.found["losses"] for process in ended], axis=0)
+    logged = [record["training_loss"] for record in events_of(tmp_path / "replicas.jsonl", "METRICS")]
+    assert logged[2:] == pytest.approx(means[2:], rel=1e-5)
 
 
 @pytest.mark.parametrize("scenario", ["left_sharded", "left_flat"])
