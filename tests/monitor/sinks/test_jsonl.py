@@ -363,20 +363,13 @@ def test_a_log_whose_descriptor_is_gone_stops_before_the_end(
     log = JsonlSink(path)
     sinks = Sinks([Announcer(log), log])
     sinks.start(CONFIG, resume_step=None)
-    own = [number for number in map(int, os.listdir("/proc/self/fd")) if _target(number) == str(path)]
-    os.close(*own)
+    (own,) = [entry for entry in Path("/proc/self/fd").iterdir() if entry.exists() and entry.samefile(path)]
+    os.close(int(own.name))
     for step in range(1, 1 + later):
         sinks.event(metrics(step))
     sinks.close()
     assert len(caplog.messages) == 2
     assert any(said.endswith(f"; the log is {path}, which stops before the end") for said in caplog.messages)
-
-
-def _target(descriptor: int) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{descriptor}")
-    except OSError:  # that of the listing itself
-        return ""
 
 
 def test_ctrl_c_after_a_whole_line_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
