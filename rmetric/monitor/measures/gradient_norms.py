@@ -129,9 +129,10 @@ def _flat_shards(model: nn.Module) -> dict[dist.ProcessGroup, _FlatShards]:
     if fsdp is None:  # nobody can have made such a model, and the import takes seconds
         return {}
     found: dict[dist.ProcessGroup, _FlatShards] = {}
-    for unit in model.modules():
-        handle = unit._handle if isinstance(unit, fsdp.FullyShardedDataParallel) else None
-        if handle is not None and handle.uses_sharded_strategy:
+    units: list[Any] = [module for module in model.modules() if isinstance(module, fsdp.FullyShardedDataParallel)]
+    for unit in units:
+        handle = unit._handle
+        if handle is not None and handle.uses_sharded_strategy:  # one without parameters of its own has none
             shards = found.setdefault(unit.process_group, _FlatShards(unit.compute_device, {}))
             for parameter in (handle.flat_param, *(handle.flat_param._params or ())):
                 shards.places.setdefault(id(parameter), len(shards.places))

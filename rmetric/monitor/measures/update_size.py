@@ -44,6 +44,8 @@ class UpdateSize:
         """Choose the entries, of the parameters as they are now."""
         self._version = self._source.version
         self._parameters = self._source.present
+        kinds = {parameter.dtype for parameter in self._parameters}
+        self._resolution = min((torch.finfo(kind).eps for kind in kinds), default=0.0)
         self._stride = stride_of(sum(parameter.numel() for parameter in self._parameters), self._entries)
         self._views: list[Tensor] = []
         self._alike = False
@@ -57,8 +59,7 @@ class UpdateSize:
         """
         if rate > self._highest_rate:  # not NaN
             self._highest_rate = rate
-        resolution = min((torch.finfo(parameter.dtype).eps for parameter in self._parameters), default=0.0)
-        return 0.0 < rate < resolution * self._highest_rate
+        return 0.0 < rate < self._resolution * self._highest_rate
 
     def begin(self) -> None:
         """Let the next :meth:`measure` say what has changed from now on."""
