@@ -151,12 +151,15 @@ class Estimators:
             self.elapsed_s += pending.step_time_s * self._record_every
         loss = numbers.scalars.get("training_loss")
         norm, non_finite = self._gradient(numbers)
+        update = numbers.scalars.get("update_rms")
+        if update == 0.0 and pending.may_be_rounded_away:  # no evidence that none was made
+            update = None
         values = {
             "training_loss": in_convention(loss),
             "validation_loss": self._validation_loss,
             "learning_rate": pending.learning_rate,
             "grad_norm": norm,
-            "update_rms": in_convention(numbers.scalars.get("update_rms")),
+            "update_rms": in_convention(update),
             "grad_agreement": numbers.scalars.get("grad_agreement", math.nan),
             "step_time_s": pending.step_time_s,
             "lambda_": self._rate.value,

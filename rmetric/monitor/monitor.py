@@ -270,7 +270,8 @@ class TrainingMonitor:
         if not self.enabled:
             if self._policies is not None:
                 self._policies.withdraw()
-            self._measurer.keep_pace()
+            self.step_number += 1  # the others' records go by it
+            self._measurer.keep_pace(recorded=self._interval.due(self.step_number))
         proceed: bool = self._step(loss, recompute)
         proceed = self._agreed(proceed) if self._sync else proceed
         if self._answers is not None and self._answers.given(proceed):
@@ -609,6 +610,8 @@ class TrainingMonitor:
         return self._present_state()
 
     def _present_state(self) -> dict[str, Any]:
+        if self._started:  # a note that waits for its record would be in the state and, at this step, in the log
+            self._recorder.write_notes(self.step_number)
         return {
             "step": self.step_number,
             "record_every": self._interval.steps,

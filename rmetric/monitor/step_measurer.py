@@ -63,6 +63,8 @@ class PendingStep:
     """Changes of the training that were announced since the step before."""
     requiring: Sequence[bool] | None = None
     """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
+    may_be_rounded_away: bool = False
+    """Whether an update of this learning rate may be too small for the type of the weights."""
     regrouped: bool = False
     """Whether the optimizer has more or fewer groups of parameters than in the step before."""
 
@@ -207,12 +209,13 @@ class StepMeasurer:
             computation.gradients, computation.norms, computation.parts, scalars, computation.names
         )
         inside = self._mechanism.step(step) if self._mechanism else None
+        rate = _learning_rate(self._optimizer)
         if self._phases is not None:
             self._phases.step_ended(step)
         pending = PendingStep(
             step,
             transfer,
-            learning_rate=_learning_rate(self._optimizer),
+            learning_rate=rate,
             step_time_s=step_time_s,
             dispersion_source=computation.dispersion_source,
             validation=validation,
@@ -224,6 +227,7 @@ class StepMeasurer:
             reward=reward,
             planned_changes=planned_changes,
             requiring=self.parameters.requiring,
+            may_be_rounded_away=self.update.may_be_rounded_away(rate),
             regrouped=groups != self._groups,
         )
         self._prepare(step + 1)
@@ -253,9 +257,14 @@ class StepMeasurer:
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         return None if self.dispersion is None else self.dispersion.mean_loss(loss)
 
-    def keep_pace(self) -> None:
-        """Take part in what the other processes exchange, though nothing is measured here any more."""
+    def keep_pace(self, *, recorded: bool = False) -> None:
+        """Take part in what the other processes exchange in a step, though nothing is measured here any more.
+
+        ``recorded``: whether they have a record of it.
+        """
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
+            if recorded:
+                self.gradients.keep_pace()
             self._mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -38,6 +38,7 @@ from rmetric.monitor.repair import SkipUpdate
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import HardwareFailureRate
 from tests.live.processes import main
+from tests.monitor.common import events_of
 
 STEPS = 4
 SEED_THAT_TAKES_THE_SECOND = 10
@@ -348,6 +349,10 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "sharded_in_part": _norms_of(rank, lambda network: fully_shard(network[0])),
         "ignored": _norms_of(rank, lambda network: fully_shard(network, ignored_params={*network[4].parameters()})),
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
+        "left_sharded": _left_sharded(folder / "left_sharded.jsonl", rank, fully_shard),
+        "left_flat": _left_sharded(folder / "left_flat.jsonl", rank, _with_fsdp_1),
+        "flat": _flat(rank, use_orig_params=False),
+        "flat_views": _flat(rank, use_orig_params=True),
     }
 
 
@@ -399,6 +404,57 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     whole = [item.full_tensor() if hasattr(item, "full_tensor") else item for item in gradients]
     total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
+
+
+def replicas(folder: Path, rank: int) -> dict[str, Any]:
+    """Losses of a process, where two replicas of the model have two shards each."""
+    model: Any = fully_shard(_network(), mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards")))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses = []
+    with TrainingMonitor(model, optimizer, log=folder / "replicas.jsonl", hardware=False) as monitor:
+        for step in range(STEPS):
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+            losses.append(loss.item())
+    return {"losses": losses}
+
+
+def _with_fsdp_1(network: nn.Module, *, use_orig_params: bool = True) -> nn.Module:
+    return FullyShardedDataParallel(network, device_id=torch.device("cpu"), use_orig_params=use_orig_params)
+
+
+def _left_sharded(log: Path, rank: int, shard: Callable[[nn.Module], Any]) -> dict[str, Any]:
+    """The second process goes on without its monitor, of which the first one records every other step."""
+    model = shard(_network())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, record_every=2) as monitor:
+        for step in range(8):
+            if step == 3 and rank == 1:
+                monitor.close()
+            loss = _loss(model, _batch(rank, step))
+            loss.backward()
+            monitor.step(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+    return {"norms": [record.get("grad_norm") for record in events_of(log, "METRICS")] if rank == 0 else []}
+
+
+def _flat(rank: int, *, use_orig_params: bool) -> dict[str, Any]:
+    """Norms of a model of FSDP 1: the true one, then with a NaN in the part of the second process."""
+    model = _with_fsdp_1(_network(), use_orig_params=use_orig_params)
+    measured = GradientNorms(ModelParameters(model))
+    _loss(model, _batch(rank, 0)).backward()
+    own = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    expected = torch.stack([gradient.double().square().sum() for gradient in own]).sum()
+    dist.all_reduce(expected)
+    total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
+    if rank == 1:
+        own[-1][-1] = torch.nan
+    broken = measured.measure()[1].isfinite().logical_not().sum()  # type: ignore[union-attr]
+    return {"steps": [{"total": float(total), "expected": float(expected.sqrt())}], "broken": int(broken)}
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------
@@ -483,6 +539,7 @@ if __name__ == "__main__":
         {
             "healthy": healthy,
             "without_votes": without_votes,
+            "replicas": replicas,
             "killed": killed,
             "killed_in_two_lines": killed_in_two_lines,
         }

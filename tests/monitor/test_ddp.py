@@ -23,6 +23,7 @@ from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.helpers import lines_of
 from tests.live.processes import Ended, run_processes
+from tests.monitor.common import events_of
 
 SCENARIOS = "tests.monitor.ddp_scenarios"
 
@@ -243,16 +244,42 @@ def test_an_average_over_those_who_still_train_is_that_of_torch(healthy: list[di
     assert [found["uneven_alike"] for found in healthy] == [True, True]
 
 
+FLAT = ["flat", "flat_views"]
 SHARDED = ["sharded", "sharded_accumulated", "sharded_root_empty", "sharded_in_part", "ignored", "tensor_parallel"]
 
 
-@pytest.mark.parametrize("scenario", SHARDED)
+@pytest.mark.parametrize("scenario", [*SHARDED, *FLAT])
 def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
     healthy: list[dict[str, Any]], scenario: str
 ) -> None:
     for found in healthy:
         for step in found[scenario]["steps"]:
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_loss_of_replicas_of_a_sharded_model_is_the_mean_over_all_of_them(tmp_path: Path) -> None:
+    ended = run_processes(SCENARIOS, "replicas", tmp_path, processes=4)
+    assert [process.code for process in ended] == [0] * 4, "\n".join(process.errors for process in ended)
+    means = np.mean([process.found["losses"] for process in ended], axis=0)
+    logged = [record["training_loss"] for record in events_of(tmp_path / "replicas.jsonl", "METRICS")]
+    assert logged[2:] == pytest.approx(means[2:], rel=1e-5)
+
+
+@pytest.mark.parametrize("scenario", ["left_sharded", "left_flat"])
+def test_a_process_whose_monitor_has_ended_still_adds_its_part_of_the_gradient(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    first, _ = healthy
+    norms = first[scenario]["norms"]
+    assert len(norms) == 4 and all(norm > 0.0 for norm in norms)
+
+
+@pytest.mark.parametrize("scenario", FLAT)
+def test_a_gradient_that_another_process_has_a_part_of_is_not_finite_in_all(
+    healthy: list[dict[str, Any]], scenario: str
+) -> None:
+    assert [found[scenario]["broken"] for found in healthy] == [1, 1]
 
 
 # -- faults -----------------------------------------------------------------------------------------------------------

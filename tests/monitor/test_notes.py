@@ -14,7 +14,7 @@ import torch
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
 from tests.helpers import lines_of
-from tests.monitor.common import small_loss, small_training
+from tests.monitor.common import small_loss, small_training, train
 
 
 class Unspeakable:
@@ -105,3 +105,33 @@ def test_a_hardware_event_is_kept_with_its_worker(tmp_path: Path) -> None:
     lines = watched(tmp_path, lambda monitor: monitor.hardware_event("NIC", worker=np.int64(3), details=Path("eth0")))
     events = [line for line in lines if line["event"] == "HARDWARE_EVENT"]
     assert [(event["component"], event["worker"], event["details"]) for event in events] == [("NIC", 3, "eth0")] * 2
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_note_between_two_records_stands_once_in_the_log_of_a_resumed_run(ended: bool, tmp_path: Path) -> None:
+    def watch(steps: range, state: dict[str, Any]) -> dict[str, Any]:
+        model, optimizer = small_training()
+        monitor = TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False, record_every=5)
+        if state:
+            monitor.load_state_dict(state)
+        for step in steps:
+            if step == 7:
+                monitor.note("MINE")
+                monitor.planned("another task")
+            train(monitor, model, optimizer, [step])
+        before_end = {} if ended else monitor.state_dict()
+        monitor.detach()
+        return monitor.state_dict() if ended else before_end
+
+    watch(range(9, 11), watch(range(1, 9), {}))
+    events = lines_of((tmp_path / "run.jsonl").read_bytes())
+    assert [event["event"] for event in events if event.get("step") == 7] == ["MINE", "PLANNED_CHANGE"]
+
+
+def test_a_note_before_the_first_step_waits_for_the_log(tmp_path: Path) -> None:
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False) as monitor:
+        monitor.note("MINE", step=0)
+        monitor.state_dict()
+        train(monitor, model, optimizer, [1])
+    assert lines_of((tmp_path / "run.jsonl").read_bytes())[1]["event"] == "MINE"

@@ -108,13 +108,19 @@ class NormGather:
         They go along with the norm.
     joining
         Returns whether ``DDP.join`` is on.
+    everyone
+        All processes whose losses are averaged; ``None``: the workers.
     """
 
     def __init__(
-        self, group: dist.ProcessGroup, own_times: OwnTimes, joining: Callable[[], bool] = lambda: False
+        self,
+        group: dist.ProcessGroup,
+        own_times: OwnTimes,
+        joining: Callable[[], bool] = lambda: False,
+        everyone: dist.ProcessGroup | None = None,
     ) -> None:
         self._group = group
-        self.losses = LossExchange(group, joining)
+        self.losses = LossExchange(group if everyone is None else everyone, joining)
         """Exchange of the losses that belong to the gradients."""
         self.own_times = own_times
         self.worker_times: Tensor | None = None

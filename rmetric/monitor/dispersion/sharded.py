@@ -23,7 +23,9 @@ class ShardedDispersion(WorkerExchange):
     right before it is reduced and scattered. So the reduce-scatter of each group is wrapped: norm first, then what was
     there before. In the first step all processes agree, as with DDP; in the second one the order of the groups is
     learnt: after the last one the norms are exchanged. With replicas of shards (HSDP) the workers are those of one
-    replica. Accumulate gradients with ``set_requires_gradient_sync(False)``; without it a step has no norm of its own.
+    replica; the loss is averaged over all replicas, unless other processes train as well (HSDP beside tensor or
+    pipeline parallelism). Accumulate gradients with ``set_requires_gradient_sync(False)``; without it a step has no
+    norm of its own.
 
     Once wrapped, it stays so, also after :meth:`close`: the other processes still wait for the exchange.
 
@@ -40,7 +42,12 @@ class ShardedDispersion(WorkerExchange):
     def __init__(self, model: nn.Module, own_times: OwnTimes, guard: CollectiveGuard) -> None:
         groups = _groups(model)
         workers: dist.ProcessGroup = groups[0][1]._reduce_scatter_process_group
-        super().__init__(workers, lambda: _wrapped(model, groups, _GroupGather(workers, own_times)), guard)
+        everyone = _everyone(groups[0][1], workers)
+
+        def gather() -> _GroupGather:
+            return _wrapped(model, groups, _GroupGather(workers, own_times, everyone=everyone))
+
+        super().__init__(everyone, gather, guard)
 
 
 class _GroupGather(NormGather):
@@ -116,6 +123,12 @@ def _group_of(module: FSDPModule) -> Any:
     if group is not None:
         _ = module.set_custom_reduce_scatter, group._reduce_scatter_comm, group._reduce_scatter_process_group
     return group
+
+
+def _everyone(group: Any, workers: dist.ProcessGroup) -> dist.ProcessGroup:
+    """The workers of all replicas, if these are all processes, since torch has a group of those; else of one."""
+    world = dist.distributed_c10d._get_default_group()
+    return world if group.mesh_info.mesh.size() == world.size() else workers
 
 
 def _reduced_as(module: nn.Module, group: Any) -> torch.dtype:

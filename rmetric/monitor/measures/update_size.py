@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -35,16 +37,29 @@ class UpdateSize:
     def __init__(self, parameters: ModelParameters, entries: int | None = ENTRIES) -> None:
         self._source, self._entries = parameters, entries
         self._before: Tensor | None = None
+        self._highest_rate = 0.0
         self._choose()
 
     def _choose(self) -> None:
         """Choose the entries, of the parameters as they are now."""
         self._version = self._source.version
         self._parameters = self._source.present
+        kinds = {parameter.dtype for parameter in self._parameters}
+        self._resolution = min((torch.finfo(kind).eps for kind in kinds), default=0.0)
         self._stride = stride_of(sum(parameter.numel() for parameter in self._parameters), self._entries)
         self._views: list[Tensor] = []
         self._alike = False
         self._places: list[int] = []
+
+    def may_be_rounded_away(self, rate: float) -> bool:
+        """Whether an update at this learning rate may leave every weight as it was, though one was made.
+
+        So where the rate has fallen, from its highest so far, by more than the weights' type resolves: even an update
+        that was once as large as its weight is then less than the distance to the next number.
+        """
+        if rate > self._highest_rate:  # not NaN
+            self._highest_rate = rate
+        return 0.0 < rate < self._resolution * self._highest_rate
 
     def begin(self) -> None:
         """Let the next :meth:`measure` say what has changed from now on."""
@@ -84,13 +99,14 @@ class UpdateSize:
         home = self._views[0].device
         return [view.to(home, torch.float32, non_blocking=True) for view in self._views]
 
-    def state_dict(self) -> dict[str, Tensor | None]:
-        """The sample of the call before, so that a resumed run knows its first update."""
-        return {"before": on_cpu(self._before)}
+    def state_dict(self) -> dict[str, Any]:
+        """The sample of the call before, so that a resumed run knows its first update, and the highest rate."""
+        return {"before": on_cpu(self._before), "highest_rate": self._highest_rate}
 
-    def load_state_dict(self, state: dict[str, Tensor | None]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
         self._choose()
+        self._highest_rate = state.get("highest_rate", 0.0)  # an older checkpoint has none
         before = state["before"]
         entries = sum(map(len, self._sample()))
         # of other parameters than those the first change is not known

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from rmetric.monitor.sinks.base import LOGGER, Sink
@@ -68,7 +69,9 @@ def _where(log: JsonlSink) -> str:
     """Place of a log, and what a reader has to know if it lacks lines, as the end of a sentence."""
     if not log.has_begun:
         return "; there is no log"
-    if log.is_open:
-        log.look()
-    harm = log.harm if log.is_open else "stops before the end"
+    harm = "stops before the end"
+    with suppress(OSError):
+        if log.is_open:
+            log.look()
+            harm = log.harm
     return f"; the log is {log}{f', which {harm}' if harm else ''}"

@@ -135,7 +135,8 @@ class JsonlSink(Sink):
     def close(self) -> None:
         """Close the file. It is whole at any time; nothing is written."""
         if self._descriptor is not None:
-            self.look()
+            with suppress(OSError):  # one that nobody can ask is closed as well
+                self.look()
             descriptor, self._descriptor = self._descriptor, None
             os.close(descriptor)
 

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.measures import UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 
@@ -94,3 +95,39 @@ def test_half_precision_is_measured_in_single() -> None:
     with torch.no_grad():
         model.weight += 1.0
     assert size.measure().dtype == torch.float32  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
+def test_an_update_that_the_weights_round_away_is_none_of_0(kind: torch.dtype) -> None:
+    size = UpdateSize(ModelParameters(linear().to(kind)))
+    assert not size.may_be_rounded_away(0.0)
+    assert not size.may_be_rounded_away(1e-8)  # the highest so far
+    assert not size.may_be_rounded_away(1e-3)
+    assert not size.may_be_rounded_away(1e-5 if kind == torch.bfloat16 else 1e-9)
+    resumed = UpdateSize(ModelParameters(linear().to(kind)))
+    resumed.load_state_dict(size.state_dict())
+    for each in (size, resumed):
+        assert each.may_be_rounded_away(1e-6 if kind == torch.bfloat16 else 1e-10)
+        assert not each.may_be_rounded_away(0.0)
+        assert not each.may_be_rounded_away(math.nan)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_nothing_moves_none(trained: bool) -> None:
+    model = linear().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters() if trained else linear().parameters(), lr=1e-3)
+    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
+    updates = []
+    for step in range(60):
+        optimizer.param_groups[0]["lr"] = 1e-3 * 0.7**step
+        model.zero_grad()
+        x = torch.randn(8, 30, generator=torch.Generator().manual_seed(step)).bfloat16()
+        loss = (model(x).float() - 1.0).square().mean()
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+        updates.append(monitor.last["update_rms"] if monitor.last else math.nan)
+    monitor.close()
+    assert monitor.alerts == {}
+    assert updates[8] > 0.0 if trained else updates[8] == 0.0
+    assert math.isnan(updates[-1])

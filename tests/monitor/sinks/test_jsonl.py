@@ -355,6 +355,23 @@ def test_a_log_that_somebody_else_deletes_or_cuts_is_said_once_and_at_the_end(
     assert closing.endswith(f"; the log is {path}, which {said}")
 
 
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_log_whose_descriptor_is_gone_stops_before_the_end(
+    later: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "run.jsonl"
+    log = JsonlSink(path)
+    sinks = Sinks([Announcer(log), log])
+    sinks.start(CONFIG, resume_step=None)
+    (own,) = [entry for entry in Path("/proc/self/fd").iterdir() if entry.exists() and entry.samefile(path)]
+    os.close(int(own.name))
+    for step in range(1, 1 + later):
+        sinks.event(metrics(step))
+    sinks.close()
+    assert len(caplog.messages) == 2
+    assert any(said.endswith(f"; the log is {path}, which stops before the end") for said in caplog.messages)
+
+
 def test_ctrl_c_after_a_whole_line_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink = JsonlSink(tmp_path / "run.jsonl")
     sink.start(CONFIG, resume_step=None)
