@@ -276,6 +276,19 @@ def bounded(loss: float) -> float:
     return min(max(loss, -LARGEST), LARGEST) if math.isfinite(loss) else loss
 
 
+def loss_floor(level: float, largest: float) -> float:
+    """Smallest scale of a loss whose course is at ``level``, in a run that has had ``largest``; nats."""
+    return max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, LEAST_SCALE)
+
+
+def line_at(place: float, origin: float, count: float, x: float, y: float, xx: float, xy: float) -> float:
+    """The least-squares line of these sums at a place; level if it rises."""
+    x, y = x / count, y / count
+    variance = xx / count - x * x
+    slope = (xy / count - x * y) / variance if variance > 0.0 else 0.0
+    return y + min(0.0, slope) * (place - origin - x)
+
+
 class LearningCurve:
     r"""A line in log(step) through the last losses, and how far above it the next one lies.
 
@@ -328,7 +341,7 @@ class LearningCurve:
         error = value - expected
         level = abs(self._sums.mean)
         self._largest = max(self._largest, level)
-        self._errors.floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * self._largest, LEAST_SCALE)
+        self._errors.floor = loss_floor(level, self._largest)
         z = self._errors.update(error)
         if not math.isnan(z):
             reach = CLIP * self._errors.scale
@@ -378,7 +391,4 @@ class _Sums:
 
     def line(self, place: float) -> float:
         """The line at a place; level if it rises."""
-        x, y = self.x / self.count, self.mean
-        variance = self.xx / self.count - x * x
-        slope = (self.xy / self.count - x * y) / variance if variance > 0.0 else 0.0
-        return y + min(0.0, slope) * (place - self.origin - x)
+        return line_at(place, self.origin, self.count, self.x, self.y, self.xx, self.xy)
