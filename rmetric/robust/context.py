@@ -108,15 +108,8 @@ class Cadence:
     def extend(self, observations: Observations) -> list[int]:
         """Places of the next records of the training that come after an unusual interval."""
         rows = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
-        steps = observations.step[rows]
-        intervals = np.diff(steps if self._step is None else np.append(self._step, steps))
-        known = np.append(self._intervals, intervals)
-        if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
-            return [row for row, step in zip(rows.tolist(), steps.tolist(), strict=True) if self.changes(step)]
-        if len(steps):  # as in most runs
-            self._step, self._since = int(steps[-1]), self._since + len(intervals)
-            self._intervals.extend(intervals.tolist())
-        return []
+        steps = observations.step[rows].tolist()
+        return [row for row, step in zip(rows.tolist(), steps, strict=True) if self.changes(step)]
 
     def changes(self, step: int) -> bool:
         """Whether the record of this step comes after an unusual interval, which is then the first of a new kind."""
