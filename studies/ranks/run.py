@@ -25,6 +25,8 @@ from studies.ranks.training import Slowing, train
 WORKERS = 4
 PHASES = ("input", "forward", "backward")
 KINDS = ("20 %", "200 ms")
+TOGETHER = 4
+"""Runs at a time: they sleep most of the time."""
 
 
 def parser() -> Parser:
@@ -32,7 +34,6 @@ def parser() -> Parser:
     p = Parser("Slow one of four workers and count how well it is named.")
     p.add_argument("--steps", type=whole_number(120), default=200, help="steps a run")
     p.add_argument("--seeds", type=whole_number(1), default=2, help="runs of each kind; twice as many healthy ones")
-    p.add_argument("--together", type=whole_number(1), default=4, help="runs at a time: they sleep most of the time")
     return p
 
 
@@ -82,7 +83,7 @@ def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study; see the top of this file."""
     args = parser().parse_args(argv)
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(args.together) as pool:
+    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(TOGETHER) as pool:
         waiting = [
             pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
             for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))
