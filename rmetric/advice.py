@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rmetric.records import DIVERGED, NAN_LOSS
+
 
 @dataclass(frozen=True)
 class Advice:
@@ -277,7 +279,7 @@ def possible(causes: Sequence[str], rate: float, rate_before: float = math.nan) 
 
 def advice_on_failure(reason: str) -> Advice:
     """What a failure that the log states may come from."""
-    return ADVICE[{"NAN_LOSS": "NOT_FINITE", "DIVERGED": "LOSS_RISE"}.get(reason, "FAILED")]
+    return ADVICE[{NAN_LOSS: "NOT_FINITE", DIVERGED: "LOSS_RISE"}.get(reason, "FAILED")]
 
 
 KINDS_OF_MEASUREMENTS: Mapping[str, str] = {

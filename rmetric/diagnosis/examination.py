@@ -18,7 +18,7 @@ from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.measurements import Observation
-from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, is_converted, step_of
+from rmetric.records import FAILURE, NAN_LOSS, START, TERMINAL_EVENTS, Observations, is_converted, step_of
 from rmetric.robust.context import APART, Announcements, Cadence
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
@@ -225,7 +225,7 @@ class Examination:
             return []
         step, reason = step_of(self._failure), self._failure.get("reason")
         broken = any(finding.name in OF_NAN_LOSS and finding.severity == "error" for finding in found)
-        if reason == "NAN_LOSS" and broken:
+        if reason == NAN_LOSS and broken:
             return []
         last = step if step is not None else self._last_step or 0
         return [failed(last, reason if isinstance(reason, str) and _are_fit(reason) else "")]

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 from weakref import WeakMethod
 
-from rmetric.records import FAILURE, SUCCESS, Event
+from rmetric.records import FAILURE, NAN_LOSS, SUCCESS, Event
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -71,7 +71,7 @@ def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> E
     if failure is not None:
         return failed(failure.step, failure.reason)
     if non_finite_since is not None:
-        return failed(non_finite_since, "NAN_LOSS")
+        return failed(non_finite_since, NAN_LOSS)
     return {"event": SUCCESS, "step": step}
 
 
