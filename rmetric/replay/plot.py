@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
+from rmetric.records import NO_FAULT
 from rmetric.replay import SIGNALS, Replay, Series
 from rmetric.reporting.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, drawn_with
 
@@ -117,7 +118,7 @@ def _in_brief(replay: Replay) -> str:
     """Summary of the run in one line."""
     if replay.own is not None:
         return replay.own.sentence
-    fault = {"NONE": "control run", "-": "" if replay.is_of_others else "fault not stated"}.get(
+    fault = {NO_FAULT: "control run", "-": "" if replay.is_of_others else "fault not stated"}.get(
         replay.fault, replay.fault
     )
     if replay.severity != "-":

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmetric.cli import Parser, script, whole_number
+from rmetric.components import SLOW_WORKER
 from rmetric.log_reader import read_log
 from rmetric.progress import progress_bar
 from rmetric.records import Event, Run
@@ -39,7 +40,7 @@ def parser() -> Parser:
 
 def namings(run: Run) -> list[Event]:
     """Events that name a worker as slow."""
-    return [event for event in run.events if event.get("component") == "slow worker"]
+    return [event for event in run.events if event.get("component") == SLOW_WORKER]
 
 
 def judged(run: Run, slowing: Slowing) -> dict[str, object]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
+from rmetric.records import NO_FAULT
 from rmetric.replay.plot import LARGEST_DRAWN
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
@@ -294,7 +295,7 @@ def _account(chosen: Chosen) -> str:
     """Say which run it is, how it was chosen, when it failed, and when R alerted."""
     watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
     run = watched.run
-    kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
+    kind = {NO_FAULT: "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
     parts = [f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records. {chosen.why}"]
     if truth.failure_step is not None:
         parts.append(f"The run failed at step {truth.failure_step:,} ({truth.reason or 'no reason logged'}).")
