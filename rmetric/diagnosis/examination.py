@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, back_at, lasts, rise_to_the_end
+from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
+from rmetric.diagnosis.hindsight import back_at, lasts, rise_to_the_end
 from rmetric.diagnosis.not_judged import Measured, not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
