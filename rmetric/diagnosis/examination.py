@@ -28,7 +28,7 @@ from rmetric.verdict import CALL_ORDER, REMARKS
 NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
-OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
+OF_A_RATE, RATE_RISE_FACTOR = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
 """Kinds of event in which a learning rate that rose is named, and how many times it has to be as high."""
 OF_NAN_LOSS = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
@@ -281,7 +281,7 @@ def _risen_rate(event: Event, history: Observations) -> str:
     rates = finite(history, "learning_rate")
     begin, end = np.searchsorted(rates.steps, (event.step, event.until), side="right")
     recent = rates.values[max(begin - REARM_STEPS, 0) : end]
-    if not len(recent) or not 0.0 < MANYFOLD * recent[0] <= recent.max():
+    if not len(recent) or not 0.0 < RATE_RISE_FACTOR * recent[0] <= recent.max():
         return ""
     return f"the learning rate rose from {recent[0]:.3g} to {recent.max():.3g}"
 

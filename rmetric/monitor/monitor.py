@@ -27,7 +27,7 @@ from rmetric.monitor.arguments import (
     check_state,
     check_trained,
     hardware_report,
-    unwrapped,
+    stepping_optimizer,
     usable_loss,
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS
@@ -183,7 +183,7 @@ class TrainingMonitor:
         hang: HangWatch | bool | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        optimizer = unwrapped(optimizer)
+        optimizer = stepping_optimizer(optimizer)
         check_trained(model, optimizer)
         parameters = check_parameters(parameters, model)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
