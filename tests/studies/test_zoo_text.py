@@ -11,7 +11,7 @@ from rmetric.live.corpus import BYTES, standard_library  # noqa: E402
 from studies.zoo.kinds.denoiser_mixture import GAPS, spoilt  # noqa: E402
 from studies.zoo.kinds.denoiser_mixture import MOST as MARKS  # noqa: E402
 from studies.zoo.kinds.gru_reverse import IGNORED, PADDING, GruReverse  # noqa: E402
-from studies.zoo.kinds.mined_negatives import DOCUMENTS, MinedNegatives, documents, questions  # noqa: E402
+from studies.zoo.kinds.mined_negatives import DOCUMENTS, ROUND, MinedNegatives, documents, questions  # noqa: E402
 from studies.zoo.kinds.number_words import words_of  # noqa: E402
 from studies.zoo.kinds.state_space import Recurrence  # noqa: E402
 from studies.zoo.text import next_bytes  # noqa: E402
@@ -78,6 +78,10 @@ def test_a_document_is_never_its_own_negative_and_is_asked_for_by_its_words() ->
     about = np.arange(DOCUMENTS)
     asked = questions(np.random.default_rng(0), about)
     assert bool((asked[:, :, None] == documents()[:, None]).any(2).all())
-    wrong = run.beside["wrong"].tensors
-    for nearest in (wrong["nearest"], MinedNegatives()._mined(run)):
+    at_random = run.beside["wrong"].tensors["nearest"].clone()
+    for _ in range(ROUND + 1):
+        run.train_step()
+    mined = run.beside["wrong"].tensors["nearest"]
+    assert not torch.equal(mined, at_random)
+    for nearest in (at_random, mined):
         assert not bool((nearest == torch.from_numpy(about)[:, None]).any())
