@@ -11,7 +11,7 @@ from rmetric.records import DIVERGED, NAN_LOSS
 
 @dataclass(frozen=True)
 class Advice:
-    """What a finding may come from, and what to do."""
+    """Likely causes of a finding, and what to do."""
 
     causes: tuple[str, ...]
     """Likely causes, the likeliest first."""
@@ -255,7 +255,7 @@ ON_SETTINGS: Mapping[str, Advice] = {
 
 
 def advice_on_settings(settings: Sequence[str]) -> Advice:
-    """What a change of these settings may come from; of all of them if it is not known which have changed.
+    """Advice on a change of these settings; general advice if it is not known which have changed.
 
     >>> advice_on_settings(["weight_decay"]).causes[0]
     'a run that was resumed with other settings'

@@ -258,7 +258,7 @@ def _in_words(steps: Sequence[int]) -> str:
 
 
 def _listed(told: Sequence[str]) -> str:
-    """The first of several, and whether there are more."""
+    """Text of the first of several items, with a hint if there are more."""
     return ", ".join(told[:MOST_ANNOUNCED]) + (" and later ones" if len(told) > MOST_ANNOUNCED else "")
 
 

@@ -46,7 +46,7 @@ class AtExit:
 
     @property
     def due(self) -> bool:
-        """Whether it has yet to be called, by this process: not if that was forked from the one that made this."""
+        """Whether the call at exit is due in this process: not in one that was forked later."""
         return self._process is not None and os.getpid() == self._process  # at the very end there is no ``os`` any more
 
     def _end(self) -> None:

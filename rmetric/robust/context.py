@@ -224,7 +224,7 @@ class Context:
         self.cadence, self.trained, self.restarts = Cadence(), Trained(), Restarts()
 
     def changes(self, observation: Observation) -> bool:
-        """Whether a record is the first of others."""
+        """Whether the next record is the first that stands for something else than those before."""
         loss, norm, size, time_s = _of_training(observation)
         trains = loss == loss or norm == norm or size == size or time_s == time_s
         others = trains and self.cadence.changes(observation.step)
@@ -246,14 +246,14 @@ class Announcements:
         self._announced: deque[int] = deque(maxlen=ANNOUNCED)
 
     def update(self, *, announced: bool) -> bool:
-        """Whether it is so with the next record, for the first time, if one is announced there."""
+        """Whether, for the first time, changes come too often with the next record, if one is announced there."""
         self._records += 1
         news = announced and self._too_often(self._records) and not self._told
         self._told |= news
         return news
 
     def extend(self, announced: NDArray[np.bool_]) -> bool:
-        """Whether it is so in one of the next records, for the first time or not."""
+        """Whether changes come too often in any of the next records, shape (n,), for the first time or not."""
         found = [self._too_often(self._records + 1 + row) for row in np.flatnonzero(announced).tolist()]
         self._records += len(announced)
         return any(found)

@@ -65,7 +65,7 @@ class RepairedRun:
 
 @dataclass(frozen=True)
 class InjectionResult:
-    """One injection and all that came of it."""
+    """Result of one injection."""
 
     number: int
     """Position in the campaign."""

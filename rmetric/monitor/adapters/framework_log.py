@@ -49,7 +49,7 @@ class FrameworkLog(Sink):
             self.urgent = True
 
     def take(self) -> dict[str, float]:
-        """The numbers; what was urgent is not any more."""
+        """Latest numbers to log; clears :attr:`urgent`."""
         self.urgent = False
         return dict(self.values)
 
