@@ -37,7 +37,6 @@ def parser() -> Parser:
     p = Parser("Make the paper's tables from logs, under the paper's protocol and a strict one.")
     p.add_argument("--out", type=Path, default=Path("results/tables"), help="folder for the tables")
     p.add_argument("--cache", type=Path, help="folder for the detectors' scores (default: OUT/cache)")
-    p.add_argument("--protocol", choices=("both", "paper", "strict"), default="both", help="columns to show")
     p.add_argument(
         "--tables", nargs="+", type=table_number, default=[], metavar="N", help="tables by number, or headline"
     )
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     with engine(args.engine, args.jobs, args.address):
         inputs = evaluated(args, out.parent, args.cache or out / "cache", sets_beside(args.tables))
-        write_tables(inputs, out, args.protocol, args.tables)
+        write_tables(inputs, out, args.tables)
 
 
 if __name__ == "__main__":

@@ -234,10 +234,10 @@ def tables(report: dict[str, Any]) -> list[Table]:
             f"peers_{protocol}",
             f"Tools of others, {protocol} protocol",
             caption,
-            COLUMNS,
+            [column for column in COLUMNS if column.protocol in ("", protocol)],
             [row for row in rows if row["protocol"] == protocol],
             notes(report["tools"], rows),
-        ).limited_to(protocol)
+        )
         for protocol in ("strict", "paper")
     ]
 

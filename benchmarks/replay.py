@@ -28,7 +28,7 @@ import numpy as np
 from rmetric.compiled import PAYS_FROM
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.metric import RMetric
-from rmetric.records import held
+from rmetric.records import NO_FAULT, held
 from rmetric.replay.report import replay_to_folder
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
@@ -40,7 +40,7 @@ REFERENCE = 100_000
 def write_log(path: Path, records: int) -> None:
     """A log with every field that a simulated run writes, a record every 10 steps, in blocks of bounded size."""
     with open(path, "wb") as file:
-        file.write(encode_event({"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": "NONE"}}}))
+        file.write(encode_event({"event": "EXPERIMENT_START", "config": {"fault_injection": {"type": NO_FAULT}}}))
         metric, drift, rate = RMetric.paper(), ValidationDrift(), HardwareFailureRate()
         for start in range(0, records, BLOCK):
             rng = np.random.default_rng(start)

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rmetric.records import DIVERGED, NAN_LOSS
+
 
 @dataclass(frozen=True)
 class Advice:
-    """What a finding may come from, and what to do."""
+    """Likely causes of a finding, and what to do."""
 
     causes: tuple[str, ...]
     """Likely causes, the likeliest first."""
@@ -253,7 +255,7 @@ ON_SETTINGS: Mapping[str, Advice] = {
 
 
 def advice_on_settings(settings: Sequence[str]) -> Advice:
-    """What a change of these settings may come from; of all of them if it is not known which have changed.
+    """Advice on a change of these settings; general advice if it is not known which have changed.
 
     >>> advice_on_settings(["weight_decay"]).causes[0]
     'a run that was resumed with other settings'
@@ -277,7 +279,7 @@ def possible(causes: Sequence[str], rate: float, rate_before: float = math.nan) 
 
 def advice_on_failure(reason: str) -> Advice:
     """What a failure that the log states may come from."""
-    return ADVICE[{"NAN_LOSS": "NOT_FINITE", "DIVERGED": "LOSS_RISE"}.get(reason, "FAILED")]
+    return ADVICE[{NAN_LOSS: "NOT_FINITE", DIVERGED: "LOSS_RISE"}.get(reason, "FAILED")]
 
 
 KINDS_OF_MEASUREMENTS: Mapping[str, str] = {

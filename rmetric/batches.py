@@ -52,7 +52,7 @@ class Batch(dict[str, Any]):
 
     @classmethod
     def of(cls, rows: Sequence[Event]) -> Batch | None:
-        """The batch of some records with the same fields; ``None`` if there is more to one of them than its numbers."""
+        """Batch of METRICS records with the same fields; ``None`` if one of them has fields that are no numbers."""
         fields = rows[0].keys()
         if not {"event", "step"} <= fields or not _APART.isdisjoint(fields):
             return None

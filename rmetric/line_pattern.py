@@ -45,7 +45,7 @@ class LinePattern:
 
     @classmethod
     def of(cls, line: bytes) -> LinePattern | None:
-        """The pattern of a line; ``None`` if there is more to it than numbers, or another writer has written it."""
+        """Pattern of a line; ``None`` if values in it are no numbers, or it is in the layout of another writer."""
         record = orjson.loads(line)
         if Batch.of([record]) is None:
             return None

@@ -209,5 +209,7 @@ VERDICTS = _table(
 """Values of the run's own R-Metric. Kept for comparison; no detector reads them."""
 LOSSES = ("training_loss", "validation_loss")
 """Measurements that a training logs by itself, whatever the framework."""
+OWN_PREFIX = "rmetric/"
+"""Of the names that this project's monitor gives to the trackers of others."""
 MAPPED = ("step", *MEASUREMENTS, *VERDICTS)
 """Fields of a record that a column of somebody else's log can be."""

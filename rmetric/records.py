@@ -18,6 +18,8 @@ NO_FAULT = "NONE"
 START, FAILURE, SUCCESS = "EXPERIMENT_START", "EXPERIMENT_FAILURE", "EXPERIMENT_SUCCESS"
 """Events that begin a log, and end it."""
 TERMINAL_EVENTS = (FAILURE, SUCCESS)
+NAN_LOSS, WORKER_LOST, DIVERGED = "NAN_LOSS", "WORKER_LOST", "DIVERGED"
+"""Reasons of a failure: the loss is not finite, a worker is lost, the held-out loss stays above the healthy twin's."""
 CONVERTED_FROM = "converted_from"
 """Setting of a log that was made of another program's: the format of that, which states neither a fault nor an end."""
 MAX_STEP = 2**53

@@ -1,17 +1,8 @@
 """Validity of kept results: declared versions, and checksums of fitted files.
 
 A study's manifest and the cache of scores carry versions instead of checksums of source code, so that a comment, a
-reformatted file or a renamed folder throws nothing away:
-
-=================================  ====================================  ==========================================
-version                            stands for                            raised when
-=================================  ====================================  ==========================================
-``log_writer.SCHEMA_VERSION``      the fields of a log                   a field is added, or means something else
-``SIMULATION_VERSION``             :mod:`rmetric.simulation`             the same plan gives other simulated logs
-``TRAINING_VERSION``               :mod:`studies.real_runs`              the same plan trains or measures otherwise
-``Detector.version``               one detector                          the same records get other scores
-``SCORING_VERSION``                :mod:`rmetric.evaluation.scoring`     detectors are shown other records of a log
-=================================  ====================================  ==========================================
+reformatted file or a renamed folder throws nothing away. Which there are, and when each is raised:
+``docs/development.md``.
 
 ``tests/data/golden.json`` holds the output of each version; ``tests/test_golden.py`` fails when the output has changed
 and the version has not. Fitted numbers change without a change of code, so their files count with their content.

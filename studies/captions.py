@@ -84,7 +84,7 @@ def bootstrap(draws: int) -> str:
 
 
 def unmeasured(ev: Evaluator) -> list[str]:
-    """A note for each detector that reads what some logs do not have, and one for all that read nothing else."""
+    """Notes on detectors some of whose measurements are missing in some logs, and one on those that have none."""
     notes = []
     for name, detector in ev.detectors.items():
         lacking = ev.lacking(name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
@@ -27,8 +27,8 @@ from rmetric.episodes import REARM_STEPS, EpisodesByCause
 from rmetric.measurements import Observation
 from rmetric.records import Observations
 from rmetric.robust.hardware import SLOWDOWN_RECORDS
-from rmetric.robust.loss import LOST_RECORDS, UNIFORM_NATS
-from rmetric.states.series import LATEST, Series, finite, since_planned, stands_at
+from rmetric.robust.loss import UNIFORM_NATS
+from rmetric.states.series import LATEST
 
 GRAVE = ("UNIFORM_ANSWER", "ZERO_UPDATE", "ZERO_GRADIENT", "NOT_FINITE")
 """Kinds that name an event whatever else happens in it, the gravest last."""
@@ -57,9 +57,8 @@ RISES = frozenset({"UPDATE_RISE", "SLOW_STEPS"})
 """Kinds that last where their measurement stays up, which detectors get used to; gradient norms of healthy runs do."""
 BACK = 3
 """Quiet records at least, after which an event may be over before the next alert would be another one."""
-EXPLODED, MANIFOLD = 1000.0, 10.0
-"""Multiples of the largest loss before an event: above the one what it was about is no matter of harder data; above the
-other a loss that stays there is told, however good the model is."""
+EXPLODED = 1000.0
+"""Multiple of the largest loss before an event above which what it was about is no matter of harder data."""
 
 
 class Change(NamedTuple):
@@ -126,7 +125,9 @@ class Event:
     over: bool = False
     """Whether it has passed, as far as its own measurement tells."""
     back: int | None = None
-    """Step by which it was back for longer than it was up (:func:`back_at`); ``None``: it was not, or nobody looked."""
+    """Step by which it was back for longer than it was up (:func:`~rmetric.diagnosis.hindsight.back_at`).
+
+    ``None``: it was not, or nobody looked."""
     lasts_to: int | None = None
     """Last step of the run if it is so still, though no detector may alert any more; ``None``: it may have passed."""
     times: float = 0.0
@@ -151,6 +152,14 @@ class Event:
     def subject(self) -> tuple[str, str]:
         """Kind of the event, and of what is not finite the measurement: one says nothing of another."""
         return self.kind, self.measurement if self.kind == "NOT_FINITE" else ""
+
+    def is_back(self, now: float | NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Whether what it was about is nearer now to where it was before than to where the event began."""
+        return np.abs(now - self.before) < np.abs(now - self.value)
+
+    def is_up(self, now: float) -> bool:
+        """Whether what rose in it is no nearer now to where it was before."""
+        return now >= 0.5 * (self.before + self.value) > self.before
 
     def go_on(self, later: Event, *, again: bool) -> None:
         """Take in a later record of the same event; a graver kind renames it, and its numbers are told.
@@ -220,7 +229,8 @@ class EventSeeker:
         for name, values in self._recent.items():
             at = np.flatnonzero(np.isfinite(observations[name]))[-REARM_STEPS:]
             values.extend(zip((self.records + at).tolist(), observations[name][at].tolist(), strict=True))
-        self._times.extend(_finite(observations["step_time_s"])[-SLOWDOWN_RECORDS:].tolist())
+        times = observations["step_time_s"]
+        self._times.extend(times[np.isfinite(times)][-SLOWDOWN_RECORDS:].tolist())
         for row in np.flatnonzero(np.isfinite(observations["event_worker"]))[-REARM_STEPS:].tolist():
             self._hit(self.records + row, *(float(observations[name][row]) for name in HIT))
         self.records += len(observations)
@@ -291,7 +301,7 @@ class EventSeeker:
         since = self._since(event)
         if len(since) < max(BACK, event.latest_alerts):
             return False
-        return bool(_is_back(event, median(since)))
+        return bool(event.is_back(median(since)))
 
     def stands(self, event: Event) -> bool:
         """Whether a measurement that rose in an event is no nearer now to where it was before, nor was so for long.
@@ -301,7 +311,7 @@ class EventSeeker:
         latest = self._since(event)[-LATEST:]
         if event.kind not in RISES or event.back is not None or len(latest) < LATEST:
             return False
-        return _is_up(event, median(latest))
+        return event.is_up(median(latest))
 
     def _since(self, event: Event) -> list[float]:
         return [value for record, value in self._known(event.measurement) if record > event.last_record]
@@ -380,76 +390,3 @@ def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     if cause == "uniform_gap" or abs(observation["uniform_gap"]) <= UNIFORM_NATS:
         return "UNIFORM_ANSWER", "uniform_gap"
     return KINDS_OF_MEASUREMENTS.get(cause, "LOSS_RISE"), cause if cause in KINDS_OF_MEASUREMENTS else "training_loss"
-
-
-def lasts(event: Event, history: Observations) -> bool:
-    """Whether what an event was about is so still at the end of the run: detectors get used to what lasts.
-
-    Whether it has exploded or come back, and what the log says of settings in it, is known by now. Of losses that are
-    above 0 throughout, the state WORSE_LEVEL tells it.
-    """
-    if event.kept or event.exploded:
-        return True
-    if event.kind == "NOT_FINITE" and event.measurement == "validation_loss":
-        known = history["validation_loss"]
-        return bool(np.isinf(known[~np.isnan(known)][-1:]).any())
-    if event.kind != "LOSS_RISE" or event.measurement != "training_loss":
-        return False
-    losses = _finite(history["training_loss"])
-    below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
-    return below_zero and event.back is None and _is_up(event, stands_at(losses))
-
-
-def back_at(event: Event, history: Observations) -> int | None:
-    """Step by which an event was over for good; ``None``: it may go on.
-
-    By then the measurement has had its old level since the last alert for longer than it stayed up since the first, by
-    medians of 50 records; of a long run, of as many means (:class:`~rmetric.states.history.History`).
-    """
-    values = _series(history, event.measurement)
-    first, after = np.searchsorted(values.steps, (event.step, event.until + 1))
-    whole = values.part(slice(int(after), len(values) - (len(values) - int(after)) % REARM_STEPS))
-    medians = np.median(whole.values.reshape(-1, REARM_STEPS), axis=1)
-    over = np.flatnonzero(REARM_STEPS * np.cumsum(np.where(_is_back(event, medians), 1, -1)) > after - first)
-    return int(whole.steps[REARM_STEPS * (over[0] + 1) - 1]) if len(over) else None
-
-
-def _series(history: Observations, measurement: str) -> Series:
-    if measurement != PER_RATE:
-        return finite(history, measurement)
-    rates = history["learning_rate"]
-    known = np.isfinite(history["update_rms"]) & np.isfinite(rates) & (rates > 0.0)
-    return Series(history.step[known], history["update_rms"][known] / rates[known])
-
-
-def _is_back(event: Event, now: float | NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether what an event was about is nearer now to where it was before than to where the event began."""
-    return np.abs(now - event.before) < np.abs(now - event.value)
-
-
-def _is_up(event: Event, now: float) -> bool:
-    """Whether what rose in an event is no nearer now to where it was before."""
-    return now >= 0.5 * (event.before + event.value) > event.before
-
-
-def rise_to_the_end(events: Sequence[Event], history: Observations) -> tuple[Event | None, float]:
-    """The event with which the loss came to stand manifold above all that it was before, whatever rose first; how many.
-
-    Of those before which it was so low, and during or soon after which it was so high, that is the last. An alert comes
-    with the third high loss at the earliest. What was before a change that somebody has announced is no measure.
-    """
-    history = since_planned(history)
-    loss = finite(history, "training_loss")
-    if not len(loss):
-        return None, 0.0
-    for event in reversed([event for event in events if event.kind not in OF_MACHINE]):
-        begin, after = np.searchsorted(loss.steps, (event.step, event.until + 1))
-        highest = float(np.abs(loss.values[: max(0, begin + 1 - LOST_RECORDS)]).max(initial=0.0))
-        soon = loss.values[begin : after + REARM_STEPS].max(initial=-math.inf)
-        if min(soon, stands_at(loss.values)) > MANIFOLD * highest > 0.0:
-            return event, stands_at(loss.values) / highest
-    return None, 0.0
-
-
-def _finite(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    return values[np.isfinite(values)]

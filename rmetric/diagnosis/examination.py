@@ -10,15 +10,16 @@ from typing import Any
 import numpy as np
 
 from rmetric.advice import setting_in_words
-from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker, back_at, lasts, rise_to_the_end
+from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
+from rmetric.diagnosis.hindsight import back_at, lasts, rise_to_the_end
 from rmetric.diagnosis.not_judged import Measured, not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.measurements import Observation
-from rmetric.records import FAILURE, START, TERMINAL_EVENTS, Observations, is_converted, step_of
+from rmetric.records import FAILURE, NAN_LOSS, START, TERMINAL_EVENTS, Observations, is_converted, step_of
 from rmetric.robust.context import APART, Announcements, Cadence
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
@@ -27,7 +28,7 @@ from rmetric.verdict import CALL_ORDER, REMARKS
 NO_END = "the log says no end of the run: it goes on, was killed, or was left by an error"
 SETTING_CHANGED = "SETTING_CHANGED"
 """Kind of finding, and name of the line in the log that says what has changed."""
-OF_A_RATE, MANYFOLD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
+OF_A_RATE, RATE_RISE_FACTOR = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "NOT_FINITE"}), 3.0
 """Kinds of event in which a learning rate that rose is named, and how many times it has to be as high."""
 OF_NAN_LOSS = frozenset({"NOT_FINITE", "DEAD"})
 """Kinds of finding that a failure of the reason NAN_LOSS repeats."""
@@ -225,7 +226,7 @@ class Examination:
             return []
         step, reason = step_of(self._failure), self._failure.get("reason")
         broken = any(finding.name in OF_NAN_LOSS and finding.severity == "error" for finding in found)
-        if reason == "NAN_LOSS" and broken:
+        if reason == NAN_LOSS and broken:
             return []
         last = step if step is not None else self._last_step or 0
         return [failed(last, reason if isinstance(reason, str) and _are_fit(reason) else "")]
@@ -257,7 +258,7 @@ def _in_words(steps: Sequence[int]) -> str:
 
 
 def _listed(told: Sequence[str]) -> str:
-    """The first of several, and whether there are more."""
+    """Text of the first of several items, with a hint if there are more."""
     return ", ".join(told[:MOST_ANNOUNCED]) + (" and later ones" if len(told) > MOST_ANNOUNCED else "")
 
 
@@ -280,7 +281,7 @@ def _risen_rate(event: Event, history: Observations) -> str:
     rates = finite(history, "learning_rate")
     begin, end = np.searchsorted(rates.steps, (event.step, event.until), side="right")
     recent = rates.values[max(begin - REARM_STEPS, 0) : end]
-    if not len(recent) or not 0.0 < MANYFOLD * recent[0] <= recent.max():
+    if not len(recent) or not 0.0 < RATE_RISE_FACTOR * recent[0] <= recent.max():
         return ""
     return f"the learning rate rose from {recent[0]:.3g} to {recent.max():.3g}"
 

@@ -50,7 +50,7 @@ class Finding:
         }
 
     def __eq__(self, other: object) -> bool:
-        """Whether all is the same; one number that is not known is like another."""
+        """Whether two findings are equal; NaN equals NaN."""
         return self._comparable() == other._comparable() if isinstance(other, Finding) else NotImplemented
 
     def _comparable(self) -> dict[str, Any]:

@@ -166,7 +166,7 @@ def _of_events(events: Sequence[Event], records: int) -> Finding:
 
 
 def _advice(events: Sequence[Event]) -> Advice:
-    """Advice on events of one kind, with the causes that one of them at least may have.
+    """Advice on events of one kind, with the causes that are possible for at least one event.
 
     On the settings that changed, where that is the kind.
     """

@@ -114,7 +114,7 @@ def not_judged(history: Observations, measured: Mapping[str, Measured], records:
 
 
 def _too_few(names: Sequence[str], measured: Mapping[str, Measured]) -> str:
-    """What is said of too few values to judge any; nothing if there are enough, or none at all."""
+    """Note that there are too few values to judge; empty if one measurement has enough, or none has any."""
     known = {of: measured[of].values for of in names if of in measured}
     if not known or any(values >= LEAST.get(of, 1) for of, values in known.items()):
         return ""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import DETECTORS, ROBUST, Detector, detectors_everywhere, make_detector
 from rmetric.detectors.paper_baselines import DeltaLOnly, LambdaOnly, SigmaSqOnly
+from rmetric.evaluation.cache import Latest
 from rmetric.evaluation.curves import Curve, curve_of, paper_curve, strict_curve
 from rmetric.evaluation.protocols import Counts, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import DRAWS, BootstrapWeights, Score, difference, resample_of, score, summarise
@@ -30,10 +30,6 @@ from rmetric.evaluation.weights import Fitted, fit_weights
 from rmetric.metric import RMetric
 from rmetric.signals import Weights
 
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-MOST_BYTES = 2**26
-"""Of all starts of detectors that are held, of all counts, and of all bootstrap weights."""
 REFERENCE = "r_metric"
 """The detector that all others are compared with."""
 PAPER_THRESHOLDS = (0.55, 0.56, 0.57, 0.60, 0.65)
@@ -50,41 +46,6 @@ NO_RECORD = Score.undefined("it scores no record of these logs")
 def _bytes_of(columns: object) -> int:
     """Bytes of the arrays of a data class."""
     return sum(column.nbytes for column in vars(columns).values() if isinstance(column, np.ndarray))
-
-
-class Latest(Generic[K, V]):
-    """Values that are made when they are asked for; those used longest ago are let go of, the newest never.
-
-    Parameters
-    ----------
-    size
-        Bytes of a value.
-    most_bytes
-        Of all values together.
-
-    >>> latest = Latest[str, str](len, most_bytes=5)
-    >>> [latest.get(key, lambda: made) for key, made in (("a", "new"), ("a", "again"), ("b", "four"), ("a", "anew"))]
-    ['new', 'new', 'four', 'anew']
-    """
-
-    def __init__(self, size: Callable[[V], int], most_bytes: int = MOST_BYTES) -> None:
-        self._size, self._most = size, most_bytes
-        self._values: OrderedDict[K, V] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """The value of a key."""
-        if key not in self._values:
-            self._let_go(0)  # what would not stay need not be there while the next one is made
-            self._values[key] = make()
-            self._bytes += self._size(self._values[key])
-        self._values.move_to_end(key)
-        self._let_go(1)
-        return self._values[key]
-
-    def _let_go(self, keep: int) -> None:
-        while self._bytes > self._most and len(self._values) > keep:
-            self._bytes -= self._size(self._values.popitem(last=False)[1])
 
 
 @dataclass(frozen=True)

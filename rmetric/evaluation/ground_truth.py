@@ -14,7 +14,7 @@ from typing import Literal, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.records import FAILURE, Run, step_of, whole_step
+from rmetric.records import DIVERGED, FAILURE, NAN_LOSS, WORKER_LOST, Run, step_of, whole_step
 
 Kind = Literal["failed", "recovered", "clean", "censored"]
 TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
@@ -22,7 +22,6 @@ KINDS: tuple[TruthKind, ...] = get_args(TruthKind)
 
 TOLERANCE = 0.05
 UNDECIDED_STEPS = 50
-NAN_LOSS, WORKER_LOST, DIVERGED = "NAN_LOSS", "WORKER_LOST", "DIVERGED"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

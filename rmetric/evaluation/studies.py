@@ -160,7 +160,7 @@ def _load_parts(source: Path, parts: Sequence[Path], jobs: int | None) -> Study:
 
 
 def _counts(planned: Mapping[str, int], files: Sequence[Path]) -> tuple[int, int]:
-    """Runs of a manifest, and those of them that are in none of the files."""
+    """Number of runs in a manifest, and of those whose log is missing."""
     there = {file.stem for file in files}
     return sum(planned.values()), sum(runs for name, runs in planned.items() if name not in there)
 

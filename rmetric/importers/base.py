@@ -11,7 +11,7 @@ from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.languages import in_english
 from rmetric.log_lines import OnDamage
-from rmetric.measurements import MAPPED
+from rmetric.measurements import MAPPED, OWN_PREFIX
 from rmetric.registry import Registry
 
 Importer = Callable[[Path, Mapping[str, str], OnDamage], Iterator[NumberedEvent]]
@@ -73,9 +73,8 @@ step time says its unit (:mod:`rmetric.importers.step_times`)."""
 LOG_CALLS, LAST_STEP = "_step", 60
 """Name under which W&B counts the calls of its ``log``, and its rank: a step only where a log has no other column of
 steps (those that are recognised by a word have rank 50)."""
-OWN_PREFIX, OWN_RANK = "rmetric/", 55
-"""Of the names that this project's monitor gives to the trackers of others, and what it adds to their rank: the log's
-own names come first, as a Trainer counts from 1."""
+OWN_RANK = 55
+"""What the names of this project's monitor add to their rank: the log's own come first, as a Trainer counts from 1."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])|(?<=Loss)(?=[A-Z]\d?$)")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
 _MAX_CACHED_NAMES = 4096

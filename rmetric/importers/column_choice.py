@@ -371,7 +371,7 @@ def _may_be_a_gap(seen: Seen) -> bool:
 
 
 def _is_near(value: float, others: Iterable[Any], apart: float) -> bool:
-    """Whether a value is that of one of the others, but for a part of the larger one."""
+    """Whether a value is close to any of the others: relative difference ``apart`` at most."""
     return any(isinstance(other, int | float) and math.isclose(value, other, rel_tol=apart) for other in others)
 
 

@@ -76,7 +76,7 @@ class Waiting:
 
     @property
     def are_many(self) -> bool:
-        """Whether they are not to wait any longer."""
+        """Whether so many reports wait that they must be released."""
         return len(self._rows) >= MOST_WAITING
 
     def released(self) -> list[Row]:

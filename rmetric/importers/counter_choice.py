@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rmetric.importers.base import LAST_STEP, LOG_CALLS, OWN_PREFIX, FieldMap, plain
+from rmetric.importers.base import LAST_STEP, LOG_CALLS, FieldMap, plain
 from rmetric.importers.names import BATCH_WORDS, LINE_NUMBER, TOTAL, names_epoch, names_step
 from rmetric.importers.survey import Seen, Survey
+from rmetric.measurements import OWN_PREFIX
 
 BY_ITS_WORDS = 50
 """Rank of a counter that is no alias."""

@@ -47,7 +47,7 @@ def read_json(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> It
 
 
 def document_in(path: Path) -> Any:
-    """The JSON value that a file is; ``None`` if it is none, or a longer one."""
+    """JSON value of a whole file; ``None`` if it is no JSON, or too long."""
     with opened_as_utf8(path) as file:
         text = file.read(MAX_BYTES + 1)
     if len(text) > MAX_BYTES:

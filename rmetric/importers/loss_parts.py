@@ -1,4 +1,4 @@
-"""Which of several losses say the same, and which one is the whole of the others: by their numbers."""
+"""Relations of several losses, found by their numbers: multiples of each other, and the total of parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def distinct(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> list[st
 
 
 def whole(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """The loss that is the sum of two or more of the others; ``None`` if there is no such one.
+    """Name of the total loss: the sum of two or more of the other losses; ``None`` if there is none.
 
     >>> rows = [{"all": 3.0 / n, "a": 2.0 / n, "b": 1.0 / n, "other": 0.3} for n in range(1, 9)]
     >>> whole(["a", "all", "b", "other"], rows)
@@ -46,7 +46,7 @@ def whole(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str | None
 
 
 def whole_of(part: str, names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str | None:
-    """The loss that is the sum of one of them and others; ``None`` if there is no such one.
+    """Name of the total loss that contains ``part``: the sum of it and of other losses; ``None`` if there is none.
 
     >>> rows = [{"all": 3.0 / n, "a": 2.0 / n, "b": 1.0 / n, "other": 0.3} for n in range(1, 9)]
     >>> whole_of("a", ["a", "all", "b", "other"], rows), whole_of("other", ["a", "all", "b", "other"], rows)
@@ -67,7 +67,7 @@ def _losses(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str
 
 
 def _few_losses(names: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> dict[str, NDArray[np.float64]]:
-    """The same, where every sum of them can be tried; else none."""
+    """Losses as :func:`_losses` returns them; empty if they are too many to try every sum of some of them."""
     return _losses(names, rows) if len(names) <= MOST_PARTS else {}
 
 
@@ -84,7 +84,7 @@ def _is_multiple(values: NDArray[np.float64], others: NDArray[np.float64]) -> bo
 def _is_sum(
     values: NDArray[np.float64], some: list[NDArray[np.float64]], others: Sequence[NDArray[np.float64]]
 ) -> bool:
-    """Whether values are the sum of some and of others, of two at least."""
+    """Whether values are the sum of all of ``some`` and of any of ``others``, of two terms at least."""
     sizes = range(2 - len(some), len(others) + 1)
     sums = chain.from_iterable(combinations(others, size) for size in sizes)
     return any(np.allclose(values, np.sum([*some, *more], axis=0), rtol=CLOSE, atol=0.0) for more in sums)

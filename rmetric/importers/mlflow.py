@@ -41,7 +41,7 @@ def run_folders(folder: Path) -> list[Path]:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of one run."""
+    """Whether a folder holds one run of MLflow."""
     return (folder / "meta.yaml").is_file() and (folder / "metrics").is_dir()
 
 

@@ -37,7 +37,7 @@ class _Place:
         return None if count is None else cls(epoch_of(row.values), count)
 
     def begins_after(self, before: _Place) -> bool:
-        """Whether it is of another epoch."""
+        """Whether this row stands in another epoch than the row before."""
         return self.count < before.count or self.epoch != before.epoch
 
 
@@ -76,7 +76,7 @@ class Bar:
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of it."""
+        """Notes for the user on how the loss is read; none if it is read as it stands."""
         return [MEAN] if self.is_mean else [SET.format(every=self.held_rows)] if self.held_rows > 1 else []
 
     def read(self, rows: Iterable[Row]) -> Iterator[Row]:

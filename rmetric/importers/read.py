@@ -158,7 +158,7 @@ def portions_of(
 
 
 def portions_of_rows(rows: Rows, what: str, mapping: Mapping[str, str] | None) -> Iterator[LoggedPortions]:
-    """The same for rows that are no file.
+    """Runs of rows that stand in no file, in portions, as :func:`portions_of` reads them from one.
 
     Parameters
     ----------

@@ -79,7 +79,7 @@ def _evaluates_before(step: int | float, row: Row, columns: Columns) -> bool:
 
 
 def _trained_to(row: Row, columns: Columns) -> tuple[int | float | None, bool]:
-    """The step of a row that trains, and whether that is its epoch; ``None``: it does not, or states none."""
+    """Step of a training row, and whether that is an epoch; ``None``: it does not train, or states no step."""
     loss = columns.fields.get("training_loss")
     if loss is not None and row.values.get(loss[0]) is None:
         return None, False

@@ -142,7 +142,7 @@ class _BatchesAside:
             self._losses.append(float(number))
 
     def taken(self) -> Iterator[NumberedEvent]:
-        """The evaluation, if there was one."""
+        """Event of the evaluation: the mean loss of its batches; none if no batch had one."""
         losses, self._losses = self._losses, []
         if losses:
             yield self._line, {"step": self._step, "validation_loss": in_convention(sum(losses) / len(losses))}

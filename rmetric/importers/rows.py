@@ -66,7 +66,7 @@ def as_number(value: Any) -> int | float | None:
 
 
 def as_measured(value: Any) -> int | float | None:
-    """The same of a measurement, which may not be finite.
+    """A measurement as a number: as :func:`as_number`, but NaN and infinity are kept.
 
     >>> as_measured("12"), as_measured(math.inf), as_measured("one")
     (12, inf, None)

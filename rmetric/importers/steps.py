@@ -21,7 +21,7 @@ _OF_TOTAL = re.compile(r"\s*(\d{1,18})\s*/\s*(\d{1,18})\s*")
 
 
 def with_total(text: str) -> tuple[int, int] | None:
-    """A counter, and the number up to which it counts, of a text that is no more than these.
+    """Counter and total of a text such as ``5/200``; ``None`` for any other text.
 
     >>> with_total("5/200"), with_total("5/200 s")
     ((5, 200), None)
@@ -132,7 +132,7 @@ class RowSteps:
     def _counted(
         self, row: Mapping[str, Any], trains: bool, is_behind: bool, epoch: int | float | None
     ) -> tuple[Any, bool]:
-        """The same where there is a counter."""
+        """Step of a row, and whether a run begins with it, where the log has a counter."""
         now = Counted.of(row, self._columns, epoch)
         count, total = now.count, now.total
         if not now.name:

@@ -109,7 +109,7 @@ class Seen:
 
     @property
     def counts(self) -> bool:
-        """Whether the values are those of a counter."""
+        """Whether the values behave like those of a counter: they rise, and seldom go back."""
         is_rounded = 3 * self.stands > 2 * self.count and not self.goes_back
         strays = 10 * self.strays > self.count and self.jumps_back
         goes_to_and_fro = strays and self.count > 2 * (self.highest - self.lowest)

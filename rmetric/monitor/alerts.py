@@ -104,7 +104,7 @@ def explanation_of(
 
 
 def _broken(observation: Observation, outliers: GradientOutliers, *, finite_inputs: bool) -> Explanation | None:
-    """What is not finite; ``None``: all that was measured is."""
+    """Explanation of the values that are not finite; ``None`` if all that was measured is finite."""
     loss, norm = observation["training_loss"], observation["grad_norm"]
     if math.isinf(loss) or math.isinf(norm) or outliers.non_finite:
         found = _not_finite(observation, outliers)

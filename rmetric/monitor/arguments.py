@@ -60,7 +60,7 @@ def check_parameters(parameters: Iterable[Any] | None, model: nn.Module) -> list
     return chosen
 
 
-def unwrapped(optimizer: Any) -> Any:
+def stepping_optimizer(optimizer: Any) -> Any:
     """The optimizer that makes the steps.
 
     Inside wrappers that look like one but lack its hooks, as Accelerate's, or that let another one step, as common

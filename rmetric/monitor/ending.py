@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 from weakref import WeakMethod
 
-from rmetric.records import FAILURE, SUCCESS, Event
+from rmetric.records import FAILURE, NAN_LOSS, SUCCESS, Event
 
 LOGGER = logging.getLogger("rmetric")
 
@@ -46,7 +46,7 @@ class AtExit:
 
     @property
     def due(self) -> bool:
-        """Whether it has yet to be called, by this process: not if that was forked from the one that made this."""
+        """Whether the call at exit is due in this process: not in one that was forked later."""
         return self._process is not None and os.getpid() == self._process  # at the very end there is no ``os`` any more
 
     def _end(self) -> None:
@@ -71,7 +71,7 @@ def ended(step: int, failure: Failure | None, non_finite_since: int | None) -> E
     if failure is not None:
         return failed(failure.step, failure.reason)
     if non_finite_since is not None:
-        return failed(non_finite_since, "NAN_LOSS")
+        return failed(non_finite_since, NAN_LOSS)
     return {"event": SUCCESS, "step": step}
 
 

@@ -27,7 +27,7 @@ from rmetric.monitor.arguments import (
     check_state,
     check_trained,
     hardware_report,
-    unwrapped,
+    stepping_optimizer,
     usable_loss,
 )
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS
@@ -53,7 +53,7 @@ from rmetric.monitor.step_measurer import PendingStep, unmeasured_step
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.waits import Waits, own_clock
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
-from rmetric.records import SUCCESS, Event, Observations
+from rmetric.records import SUCCESS, WORKER_LOST, Event, Observations
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
@@ -183,7 +183,7 @@ class TrainingMonitor:
         hang: HangWatch | bool | None = None,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        optimizer = unwrapped(optimizer)
+        optimizer = stepping_optimizer(optimizer)
         check_trained(model, optimizer)
         parameters = check_parameters(parameters, model)
         check_options(on_alert=on_alert, detectors=detectors, config=config, sinks=sinks, scaler=scaler, clock=clock)
@@ -497,7 +497,7 @@ class TrainingMonitor:
         self._start()
         self.step_number += 1
         self._pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
-        self._leave(failed(self.step_number, "WORKER_LOST"))
+        self._leave(failed(self.step_number, WORKER_LOST))
 
     @never_raises(None, ends=False)
     def _tell_states(self, step: int, told: Callable[[int, Observations | None], list[Event]]) -> None:

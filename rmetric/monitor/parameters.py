@@ -65,7 +65,7 @@ class ModelParameters:
         return [tensor for tensor in self.tensors if tensor is not ABSENT]
 
     def may_be(self, tensor: Tensor) -> bool:
-        """Whether a parameter of the model is one of them as soon as it is trained."""
+        """Whether a parameter of the model is watched as soon as it is trained."""
         return self._only is None or id(tensor) in self._only
 
     def refresh(self) -> None:

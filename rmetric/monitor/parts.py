@@ -135,7 +135,7 @@ class PartsFor:
         return AnswerWatch(self.optimizer, order.tell)
 
     def votes(self, measurer: StepMeasurer) -> Votes:
-        """Asks all processes what each of them is to do."""
+        """Votes of all processes on what each of them is to do."""
         return Votes(self.processes, self.model, measurer.parameters.device, measurer.guard)
 
     def policies(

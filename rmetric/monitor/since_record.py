@@ -29,7 +29,7 @@ class SinceRecord:
 
     @property
     def reward(self) -> float | None:
-        """Mean of the rewards; ``None`` if there are none."""
+        """Mean reward since the last record; ``None`` if none was reported."""
         return fmean(self.rewards) if self.rewards else None
 
     def state_dict(self) -> dict[str, Any]:

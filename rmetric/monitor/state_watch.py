@@ -34,7 +34,7 @@ class StateWatch:
         return self._records >= self._next and self._spent_s + self._expected_s <= SHARE * elapsed_s
 
     def look(self, step: int, seen: Observations | None) -> list[Event]:
-        """What is news at this step: states in which the run is by now, and such in which it is no more.
+        """Lines on the states that the run has entered or left since the last look.
 
         ``None``: the run is not known as a whole, and there is no news.
         """

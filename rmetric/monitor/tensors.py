@@ -72,7 +72,7 @@ def flat(tensor: Tensor) -> Tensor:
 
 
 def stride_of(total: int, entries: int | None) -> int:
-    """Distance of the entries of a sample of about so many of ``total``; 1, that is all of them, for ``None``."""
+    """Step between sampled entries of ``total``, so that there are about ``entries`` of them; 1 for ``None``: all."""
     return 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
 
 

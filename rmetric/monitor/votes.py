@@ -1,4 +1,4 @@
-"""What all processes of a training decide together, so that each of them does the same."""
+"""Votes: decisions that all processes of a training make together, so that each of them does the same."""
 
 from __future__ import annotations
 

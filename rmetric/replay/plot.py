@@ -15,8 +15,9 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
+from rmetric.records import NO_FAULT
 from rmetric.replay import SIGNALS, Replay, Series
-from rmetric.reporting.style import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION, drawn_with
+from rmetric.reporting.style import BLACK, BLUE, GREEN, MARKS, ORANGE, PURPLE, SKY, VERMILION, drawn_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,11 +49,11 @@ NOT_FINITE: dict[str, Any] = {
 }
 SIGNAL_COLORS = {"lambda": GREEN, "sigma_sq": ORANGE, "delta_l": PURPLE}
 FIRST, ROBUST = "first alert", "first alert, R-Metric (robust)"
-MARKS = {
-    "fault": {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.1},
-    "failure": {"color": VERMILION, "linestyle": "-", "linewidth": 1.6},
-    FIRST: {"color": BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
-    ROBUST: {"color": PURPLE, "linestyle": (0, (3, 1, 1, 1)), "linewidth": 1.6},
+MARK_LOOKS = {
+    "fault": MARKS["onset"],
+    "failure": MARKS["failure"],
+    FIRST: MARKS["first alert"],
+    ROBUST: MARKS["robust alert"],
 }
 OUTCOMES = {
     "clean": "did not fail",
@@ -117,7 +118,7 @@ def _in_brief(replay: Replay) -> str:
     """Summary of the run in one line."""
     if replay.own is not None:
         return replay.own.sentence
-    fault = {"NONE": "control run", "-": "" if replay.is_of_others else "fault not stated"}.get(
+    fault = {NO_FAULT: "control run", "-": "" if replay.is_of_others else "fault not stated"}.get(
         replay.fault, replay.fault
     )
     if replay.severity != "-":
@@ -205,12 +206,11 @@ def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     for what, step in steps.items():  # broken lines over the solid one, so that equal steps show both
         if step is None:
             continue
-        style: dict[str, Any] = MARKS[what]
         for ax in axes:
-            ax.axvline(step, zorder=1.5, **style)
+            ax.axvline(step, zorder=1.5, **MARK_LOOKS[what])
         detector = replay.shown_detector if replay.own is None else "own monitor"  # the line on top has its detector
         whose = f"{what}, {detector}" if what == FIRST else what
-        handles[what] = Line2D([], [], label=f"{whose}: step {step:,}", **style)
+        handles[what] = Line2D([], [], label=f"{whose}: step {step:,}", **MARK_LOOKS[what])
     return [handles[what] for what in ("fault", "failure", ROBUST, FIRST) if what in handles]
 
 

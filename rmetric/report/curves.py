@@ -67,7 +67,7 @@ class Curve:
 
     @property
     def non_finite(self) -> list[int]:
-        """Steps at which it was not finite, as many as are marked."""
+        """Steps at which the measurement was not finite, as many as are marked."""
         return self._marks.steps.tolist()
 
     def to_dict(self, buckets: int = MOST_BUCKETS) -> dict[str, Any]:

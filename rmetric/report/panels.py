@@ -23,7 +23,7 @@ class Panel(NamedTuple):
         return self.curves[0][0]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it for the page."""
+        """Panel as the page reads it: name, title, unit, curves."""
         curves = [{"name": name, "label": label} for name, label in self.curves]
         return {"name": self.name, "title": self.title, "unit": self.unit, "curves": curves}
 

@@ -34,6 +34,17 @@ BLACK, ORANGE, SKY, GREEN, BLUE, VERMILION, PURPLE, GREY = (
 PALE = "#F2F2F2"
 SIGNALS = (("lambda", "λ", GREEN, ":"), ("sigma_sq", "σ²", BLACK, "-"), ("delta_l", "ΔL", PURPLE, "--"))
 """Log name, sign, colour and line of each signal."""
+RUN_LOOK: dict[str, Any] = {"color": BLUE, "linewidth": 1.0, "zorder": 3}
+"""Curve of the run that a figure is about, above that of its twin."""
+MARKS: dict[str, dict[str, Any]] = {
+    "onset": {"color": BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.0},
+    "fault ends": {"color": GREY, "linestyle": (0, (1, 2)), "linewidth": 1.0},
+    "failure": {"color": VERMILION, "linestyle": "-", "linewidth": 1.4},
+    "first alert": {"color": BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
+    "robust alert": {"color": PURPLE, "linestyle": (0, (3, 1, 1, 1)), "linewidth": 1.6},
+    "first warning": {"color": GREEN, "linestyle": (0, (6, 1.5, 1, 1.5)), "linewidth": 1.4},
+}
+"""Vertical lines at steps of a run."""
 
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # has λ, σ, ², Δ and ′, and comes with matplotlib

@@ -6,7 +6,7 @@ import math
 import shutil
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -26,8 +26,6 @@ BREAKS_FROM = 40
 """Rows from which a table breaks over pages in LaTeX: scaled to one, nobody could read it."""
 LINE = 160
 """Characters of a line of such a table in the smaller type, on A4 lying down; above it, in the smallest."""
-PROTOCOL = "protocol"
-"""Key of the column that says to which protocol a row belongs, if rows do."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Column:
     digits: int | None = 3
     """After the decimal point; of numbers that are not whole. ``None``: by the size of each number."""
     protocol: Literal["paper", "strict", ""] = ""
-    """The protocol it belongs to; such a column is left out when only the other one is asked for."""
+    """The protocol it belongs to; empty: both, or none."""
     interval: bool = True
     """Whether the intervals of its scores are shown (the CSV file always has them)."""
     leading: bool = False
@@ -66,14 +64,6 @@ class Table:
         """The cells; a row that lacks a column has ``None`` there."""
         keys = [column.key for column in self.columns]
         return pd.DataFrame([[row.get(key) for key in keys] for row in self.rows], columns=keys, dtype=object)
-
-    def limited_to(self, protocol: str) -> Table:
-        """Leave out the columns and rows of the other protocol (``both``: none)."""
-        if protocol == "both":
-            return self
-        columns = [column for column in self.columns if column.protocol in ("", protocol)]
-        other = {"paper", "strict"} - {protocol}
-        return replace(self, columns=columns, rows=[row for row in self.rows if row.get(PROTOCOL) not in other])
 
     def reasons(self) -> list[str]:
         """Why some cells are undefined, each reason once, in the order of its letter."""

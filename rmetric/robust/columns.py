@@ -37,9 +37,9 @@ from rmetric.robust.gradients import (
     Zeros,
 )
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
-from rmetric.robust.loss import UNIFORM_NATS, Diverged, LossEvidence, UniformAnswer
+from rmetric.robust.loss import Diverged, LossEvidence, UniformAnswer
 from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
-from rmetric.robust.surprise import NOTABLE, OwnBar, Tail
+from rmetric.robust.surprise import OwnBar, Tail
 
 Column = NDArray[np.float64]
 
@@ -47,8 +47,7 @@ Column = NDArray[np.float64]
 def evidence(tails: Sequence[Tail], bar: OwnBar, statistics: NDArray[np.float64]) -> Column:
     """Evidence of a component in each of the next records, from its statistics, shape (n, statistics)."""
     found = np.max([windows.surprises(*pair) for pair in zip(tails, statistics.T, strict=True)], axis=0)
-    # In most runs nothing is ever notable, and surprises are what they are.
-    return windows.evidence(bar, found) if bar.raised or bar.peak or (found > NOTABLE).any() else found
+    return windows.evidence(bar, found)
 
 
 def alike(context: Context, observations: Observations) -> Iterator[tuple[Observations, bool]]:
@@ -250,9 +249,5 @@ def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
 
 
 def _uniform(of: UniformAnswer, gaps: Column) -> Column:
-    answers = np.abs(gaps) <= UNIFORM_NATS
-    if answers.any():
-        answers = np.array([of.update(gap) for gap in gaps.tolist()], dtype=bool)
-    elif not np.isnan(gaps).all():
-        of.update(float(np.nanmin(gaps)))
+    answers = np.array([of.update(gap) for gap in gaps.tolist()], dtype=bool)
     return np.where(answers | np.isinf(gaps), math.inf, np.where(np.isnan(gaps), math.nan, 0.0))

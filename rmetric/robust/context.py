@@ -108,15 +108,8 @@ class Cadence:
     def extend(self, observations: Observations) -> list[int]:
         """Places of the next records of the training that come after an unusual interval."""
         rows = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
-        steps = observations.step[rows]
-        intervals = np.diff(steps if self._step is None else np.append(self._step, steps))
-        known = np.append(self._intervals, intervals)
-        if len(known) and not 0 < known.max() <= CADENCE_FACTOR * known.min():
-            return [row for row, step in zip(rows.tolist(), steps.tolist(), strict=True) if self.changes(step)]
-        if len(steps):  # as in most runs
-            self._step, self._since = int(steps[-1]), self._since + len(intervals)
-            self._intervals.extend(intervals.tolist())
-        return []
+        steps = observations.step[rows].tolist()
+        return [row for row, step in zip(rows.tolist(), steps, strict=True) if self.changes(step)]
 
     def changes(self, step: int) -> bool:
         """Whether the record of this step comes after an unusual interval, which is then the first of a new kind."""
@@ -231,7 +224,7 @@ class Context:
         self.cadence, self.trained, self.restarts = Cadence(), Trained(), Restarts()
 
     def changes(self, observation: Observation) -> bool:
-        """Whether a record is the first of others."""
+        """Whether the next record is the first that stands for something else than those before."""
         loss, norm, size, time_s = _of_training(observation)
         trains = loss == loss or norm == norm or size == size or time_s == time_s
         others = trains and self.cadence.changes(observation.step)
@@ -253,14 +246,14 @@ class Announcements:
         self._announced: deque[int] = deque(maxlen=ANNOUNCED)
 
     def update(self, *, announced: bool) -> bool:
-        """Whether it is so with the next record, for the first time, if one is announced there."""
+        """Whether, for the first time, changes come too often with the next record, if one is announced there."""
         self._records += 1
         news = announced and self._too_often(self._records) and not self._told
         self._told |= news
         return news
 
     def extend(self, announced: NDArray[np.bool_]) -> bool:
-        """Whether it is so in one of the next records, for the first time or not."""
+        """Whether changes come too often in any of the next records, shape (n,), for the first time or not."""
         found = [self._too_often(self._records + 1 + row) for row in np.flatnonzero(announced).tolist()]
         self._records += len(announced)
         return any(found)
@@ -274,6 +267,19 @@ class Announcements:
 def bounded(loss: float) -> float:
     """A finite loss within ± :data:`~rmetric.measurements.LARGEST`; others as they are."""
     return min(max(loss, -LARGEST), LARGEST) if math.isfinite(loss) else loss
+
+
+def loss_floor(level: float, largest: float) -> float:
+    """Smallest scale of a loss whose course is at ``level``, in a run that has had ``largest``; nats."""
+    return max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, LEAST_SCALE)
+
+
+def line_at(place: float, origin: float, count: float, x: float, y: float, xx: float, xy: float) -> float:
+    """The least-squares line of these sums at a place; level if it rises."""
+    x, y = x / count, y / count
+    variance = xx / count - x * x
+    slope = (xy / count - x * y) / variance if variance > 0.0 else 0.0
+    return y + min(0.0, slope) * (place - origin - x)
 
 
 class LearningCurve:
@@ -328,7 +334,7 @@ class LearningCurve:
         error = value - expected
         level = abs(self._sums.mean)
         self._largest = max(self._largest, level)
-        self._errors.floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * self._largest, LEAST_SCALE)
+        self._errors.floor = loss_floor(level, self._largest)
         z = self._errors.update(error)
         if not math.isnan(z):
             reach = CLIP * self._errors.scale
@@ -378,7 +384,4 @@ class _Sums:
 
     def line(self, place: float) -> float:
         """The line at a place; level if it rises."""
-        x, y = self.x / self.count, self.mean
-        variance = self.xx / self.count - x * x
-        slope = (self.xy / self.count - x * y) / variance if variance > 0.0 else 0.0
-        return y + min(0.0, slope) * (place - self.origin - x)
+        return line_at(place, self.origin, self.count, self.x, self.y, self.xx, self.xy)

@@ -75,7 +75,7 @@ class Zeros:
         self._sizes += sizes
 
     def update(self, size: float) -> bool:
-        """Whether it is so with the next size; one that is NaN is left out."""
+        """Whether sizes have become zero with the next one; NaN is left out."""
         if size > 0.0:
             self._sizes += 1
             self._longest = max(self._longest, self._zeros)
@@ -97,7 +97,7 @@ class Fading:
         self.recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
 
     def update(self, value: float) -> bool:
-        """Whether it is so with the next value; one that is not finite does not fade, and is left out."""
+        """Whether the last eight logarithms fade with the next one; one that is not finite is left out."""
         if not math.isfinite(value):
             return False
         self.recent.append(value)

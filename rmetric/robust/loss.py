@@ -53,6 +53,12 @@ class UniformAnswer:
         return uniform
 
 
+def lost_unit(start: float, lowest: float, spread: float) -> float:
+    """What counts as lost, in nats: :data:`LOST_SCALES` noises, or :data:`LOST_SHARE` of what was learned if more."""
+    noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
+    return max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
+
+
 class Lost:
     r"""What three losses in a row have lost of what a run has learned; 1: six noises, or a tenth of it if that is more.
 
@@ -100,8 +106,7 @@ class Lost:
     def _lost(self, loss: float, change: float) -> float:
         lowest = self._stands.quantile(0.0)
         spread = self._changes.quantile(0.9) - self._changes.quantile(0.1)
-        noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
-        unit = max(LOST_SHARE * (self._start - lowest), LOST_SCALES * noise)
+        unit = lost_unit(self._start, lowest, spread)
         if unit <= 0.0:
             return math.nan
         rise = loss - lowest

@@ -45,6 +45,22 @@ def surprise_of(statistic: float, reached: int, bars: Heights, surprises: Height
     return surprises[reached - 1] + share * (surprises[reached] - surprises[reached - 1])
 
 
+def remembered(
+    surprise: float, raised: float, peak: float, quiet: int, returns: int, lasted: int, longest: int
+) -> tuple[float, float, int, int, int, int]:
+    """State of an :class:`OwnBar` after a finite surprise, from the state before; see its attributes."""
+    peak = max(peak, surprise)
+    if surprise > ALARMING and quiet >= APART_RECORDS:
+        returns += 1
+    quiet = quiet + 1 if surprise <= ALARMING else 0
+    if quiet == QUIET_RECORDS or returns == RETURNS:
+        most = LARGEST_RAISE if raised or returns == RETURNS else FIRST_RAISE
+        raised = max(raised, min(peak - NOTABLE, most))
+        longest = max(longest, lasted)
+        peak, quiet, returns, lasted = 0.0, 0, 0, 0
+    return raised, peak, quiet, returns, lasted, longest
+
+
 class Tail(NamedTuple):
     """Surprise of a statistic: how rare the false alarms are that a bar of that height alone would give, in decades.
 
@@ -106,11 +122,6 @@ class OwnBar:
         return evidence
 
     def _remember(self, surprise: float) -> None:
-        self.peak = max(self.peak, surprise)
-        self.returns += surprise > ALARMING and self.quiet >= APART_RECORDS
-        self.quiet = self.quiet + 1 if surprise <= ALARMING else 0
-        if self.quiet == QUIET_RECORDS or self.returns == RETURNS:
-            most = LARGEST_RAISE if self.raised or self.returns == RETURNS else FIRST_RAISE
-            self.raised = max(self.raised, min(self.peak - NOTABLE, most))
-            self.longest = max(self.longest, self.lasted)
-            self.peak, self.quiet, self.returns, self.lasted = 0.0, 0, 0, 0
+        self.raised, self.peak, self.quiet, self.returns, self.lasted, self.longest = remembered(
+            surprise, self.raised, self.peak, self.quiet, self.returns, self.lasted, self.longest
+        )

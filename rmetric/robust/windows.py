@@ -15,19 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.compiled import compiled
-from rmetric.robust.context import FIRST_LINE, LEAST_SCALE, LOSS_FLOOR_SHARE, RANGE, START_FLOOR_SHARE, LearningCurve
+from rmetric.robust.context import FIRST_LINE, RANGE, LearningCurve, line_at, loss_floor
 from rmetric.robust.gradients import PLATEAU_RECORDS, UPDATE_FLOOR, Update
 from rmetric.robust.hardware import SLOWDOWN_RECORDS, Slowdown
 from rmetric.robust.loss import (
-    CHANGES_80,
     FIRST_CHANGES,
     LEAP_CHANGES,
     LEAP_SHARE,
     LOST_RECORDS,
-    LOST_SCALES,
-    LOST_SHARE,
     START_RECORDS,
     Lost,
+    lost_unit,
 )
 from rmetric.robust.reference import (
     CLIP,
@@ -44,16 +42,12 @@ from rmetric.robust.reference import (
 )
 from rmetric.robust.surprise import (
     ALARMING,
-    APART_RECORDS,
-    FIRST_RAISE,
-    LARGEST_RAISE,
     NOTABLE,
     OUTLASTING_RECORDS,
     OUTLASTS,
-    QUIET_RECORDS,
-    RETURNS,
     OwnBar,
     Tail,
+    remembered,
     surprise_of,
 )
 
@@ -119,6 +113,10 @@ _deviation = compiled(deviation_of)
 _doubt = compiled(doubt)
 _grown = compiled(grown)
 _surprise = compiled(surprise_of)
+_loss_floor = compiled(loss_floor)
+_line_at = compiled(line_at)
+_lost_unit = compiled(lost_unit)
+_remembered = compiled(remembered)
 
 
 @compiled
@@ -234,14 +232,6 @@ def _sum(sums, place, value, times):
     sums[5] += times * x * value
 
 
-@compiled
-def _line(sums, place):
-    x, y = sums[2] / sums[1], sums[3] / sums[1]
-    variance = sums[4] / sums[1] - x * x
-    slope = (sums[5] / sums[1] - x * y) / variance if variance > 0.0 else 0.0
-    return y + min(0.0, slope) * (place - sums[0] - x)
-
-
 def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Column]:
     """z and excess of each of the next losses, at a ln(step)."""
     points, line = len(of._points), of._sums
@@ -271,10 +261,10 @@ def _curve(errors, known, entered, sums, span, largest, places, values, excess, 
             continue
         z[index] = np.nan
         if last - first >= FIRST_LINE:
-            expected = _line(sums, place)
+            expected = _line_at(place, sums[0], sums[1], sums[2], sums[3], sums[4], sums[5])
             level = abs(sums[3] / sums[1])
             largest = max(largest, level)
-            floor = max(LOSS_FLOOR_SHARE * level, START_FLOOR_SHARE * largest, LEAST_SCALE)
+            floor = _loss_floor(level, largest)
             error = value - expected
             judged, usual, scale = _judge(errors, error, warm_up, floor, CLIP, TAILS)
             if not np.isnan(judged):
@@ -333,8 +323,7 @@ def _lost(last, stands, changes, start, losses):
         if changes.place[1] >= FIRST_CHANGES:
             lowest = _quantile(stands, 0.0)
             spread = _quantile(changes, 0.9) - _quantile(changes, 0.1)
-            noise = max(spread / CHANGES_80, LOSS_FLOOR_SHARE * abs(lowest))
-            unit = max(LOST_SHARE * (start - lowest), LOST_SCALES * noise)
+            unit = _lost_unit(start, lowest, spread)
             if unit > 0.0:
                 least = loss
                 for back in range(1, LOST_RECORDS):
@@ -446,15 +435,9 @@ def _evidence(heights, counts, surprises):
         result[index] = max(surprise - (0.0 if is_new else raised), 0.0)
         if surprise == np.inf or (surprise <= NOTABLE and peak == 0.0):
             continue
-        peak = max(peak, surprise)
-        if surprise > ALARMING and quiet >= APART_RECORDS:
-            returns += 1
-        quiet = quiet + 1 if surprise <= ALARMING else 0
-        if quiet == QUIET_RECORDS or returns == RETURNS:
-            most = LARGEST_RAISE if raised or returns == RETURNS else FIRST_RAISE
-            raised = max(raised, min(peak - NOTABLE, most))
-            longest = max(longest, lasted)
-            peak, quiet, returns, lasted = 0.0, 0, 0, 0
+        raised, peak, quiet, returns, lasted, longest = _remembered(
+            surprise, raised, peak, quiet, returns, lasted, longest
+        )
     heights[:] = raised, peak
     counts[:] = quiet, returns, lasted, longest
     return result

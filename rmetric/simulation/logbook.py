@@ -27,7 +27,7 @@ from rmetric.log_writer import (
     weights_entry,
 )
 from rmetric.measurements import MEASUREMENTS
-from rmetric.records import START, Event, Observations
+from rmetric.records import NAN_LOSS, START, WORKER_LOST, Event, Observations
 from rmetric.registry import plugin_errors
 from rmetric.simulation.simulator import Traces, TrainingSimulator
 from rmetric.simulation.spec import RunSpec
@@ -169,7 +169,7 @@ def _states(
         "router_imbalance_factor": reported["router_imbalance_factor"],
         "failed_experts": [failed[number] for number in reported["failed_experts"].astype(int).tolist()],
     }
-    stopped = outcome.reason in ("NAN_LOSS", "WORKER_LOST")
+    stopped = outcome.reason in (NAN_LOSS, WORKER_LOST)
     return {
         "alerts": alerts_so_far(step, alerts),
         "active_workers": [workers if at < lost_at else remaining for at in step.tolist()],

@@ -24,12 +24,12 @@ MOST_BLOCKS = 50
 """Blocks of the training loss whose medians are tested for a trend, however long the run is."""
 LEAST_FIRST = 3
 """Training losses at least that tell where they stood at an evaluation."""
-LEAST_BEFORE, LEAP = 20, 2.0
+LEAST_BEFORE, LEAP_FACTOR = 20, 2.0
 """Training losses before a leap, of which the highest lies so many times less far above their median."""
 BROKEN, BELOW = 100.0, 10.0
 """How many times smaller than before a loss gets at once that is another one, and how far below zero in the largest
 before. Where examples come again, they are known better from one epoch to the next; twice as well, or ten times."""
-LEAPT = 3
+LEAP_RECORDS = 3
 """Training losses that are so high after a leap upward; fewer are hard batches."""
 
 
@@ -101,10 +101,12 @@ class HeldOut:
         before = losses[max(begin - max(len(leap), LEAST_BEFORE), 0) : begin]
         if not (len(leap) and len(before)):
             return False
-        level, end_of_it = float(np.median(before)), float(leap.min())
-        high = leap.max() if len(leap) < LEAPT else np.sort(losses[begin : end + LEAPT - 1])[-LEAPT]
-        upward = high - level > LEAP * (before.max() - level)
-        broken = 0.0 < BROKEN * end_of_it < before.min() or end_of_it < -BELOW * np.abs(before).max()
+        level, lowest = float(np.median(before)), float(leap.min())
+        high = (
+            leap.max() if len(leap) < LEAP_RECORDS else np.sort(losses[begin : end + LEAP_RECORDS - 1])[-LEAP_RECORDS]
+        )
+        upward = high - level > LEAP_FACTOR * (before.max() - level)
+        broken = 0.0 < BROKEN * lowest < before.min() or lowest < -BELOW * np.abs(before).max()
         return bool(upward or broken)
 
     def _evaluated_after(self, step: int) -> int:

@@ -17,7 +17,7 @@ GROWS = 1.5
 """How many times as far below zero the last quarter is as the one before: what has a bound comes to stand there."""
 MILLIONFOLD = 6.0
 """In powers of ten: no objective has a bound so far below its first losses, so that what leaps there need not go on."""
-LEAPT = 3
+LEAP_RECORDS = 3
 """Of the ten latest losses, those that lie there at least: batches may take turns."""
 TAKES_TURNS = 0.25
 """Share of neighbours of unlike sign in the first quarter from which on it is noise about 0, half of which has such:
@@ -40,7 +40,7 @@ def unbounded(observations: Observations) -> Evidence | None:
     goes_on = now < 0.0 and bool(np.median(last) < GROWS * min(0.0, float(np.median(third))))
     if not goes_on and np.mean(np.diff(np.sign(first)) != 0.0) < TAKES_TURNS:
         millionfold = loss.values < -(10.0**MILLIONFOLD) * usual
-        if int(millionfold[-2 * LATEST :].sum()) >= LEAPT:
+        if int(millionfold[-2 * LATEST :].sum()) >= LEAP_RECORDS:
             goes_on, now, since = True, float(loss.values[millionfold][-1]), int(millionfold.argmax())
     powers = math.log10(-now / usual) if goes_on and now < 0.0 < usual else 0.0
     return Evidence(

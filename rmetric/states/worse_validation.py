@@ -17,7 +17,7 @@ LEAST_EVALUATIONS = 9
 
 LEAST_DISTANCE = 3.0
 """Units of the least rise."""
-MANIFOLD = 2.0
+FAR_ABOVE_LOWEST = 2.0
 """Multiple of the lowest validation loss from which on the training loss need not fall: it must not have risen."""
 
 
@@ -46,7 +46,7 @@ def worse_validation(observations: Observations) -> Evidence | None:
     far = len(after) >= LEAST_AFTER and level - np.median(before) > LEAST_DISTANCE * held_out.least_rise
     p = lie_above(after, before) if far and after.min() > before.max() else 1.0
     p_training = held_out.training_falls(since) if p <= SIGNIFICANT else 1.0
-    apart = level >= MANIFOLD * lowest > 0.0 and held_out.training_rise(since) <= noise(held_out.loss.values)
+    apart = level >= FAR_ABOVE_LOWEST * lowest > 0.0 and held_out.training_rise(since) <= noise(held_out.loss.values)
     return Evidence(
         score=surprise(p) if p <= SIGNIFICANT and (p_training <= FALLING or apart) else 0.0,
         since=since,

@@ -1,4 +1,4 @@
-"""What there is to tell of a run."""
+"""News of a watched run: findings and changes of its state, for a command, a webhook or a chat."""
 
 from __future__ import annotations
 

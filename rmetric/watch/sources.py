@@ -89,7 +89,7 @@ class NewLines:
                 yield portion
 
     def _continues_in(self, file: FileIO) -> bool:
-        """The same; the file is at what is new then."""
+        """Whether what was read last still stands in the file; if so, the file is at the first new byte then."""
         file.seek(self._offset - len(self._end))
         return file.read(len(self._end)) == self._end
 

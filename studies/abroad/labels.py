@@ -76,7 +76,7 @@ class Label:
 
     @property
     def failure(self) -> int | None:
-        """Record from which on the run is lost; ``None`` if it is not."""
+        """Record of the failure, from which on the run is lost; ``None`` if it does not fail."""
         last = self.excursions[-1] if self.excursions else None
         return last.begin if last is not None and last.verdict == "failure" else None
 

@@ -24,7 +24,7 @@ class Claim:
     """Largest distance to ``expected`` that is still borne out: other processors and versions of the libraries."""
 
     def found(self, output: str) -> str | None:
-        """The number, or the text, as the output has it; ``None`` if it has none.
+        """Number or text of this claim in the output of its command; ``None`` if it is not there.
 
         >>> Claim(says="", find=r"F1 ([0-9.]+)", expected=0.5).found("F1 0.52 on 720 runs")
         '0.52'

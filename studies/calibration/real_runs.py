@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.ground_truth import NAN_LOSS, Truth, truth_of
-from rmetric.records import Run
+from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.records import NAN_LOSS, Run
 from rmetric.robust.reference import NORMAL
 
 T = TypeVar("T")

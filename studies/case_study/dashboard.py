@@ -46,7 +46,6 @@ LEFT_IN, RIGHT_IN, GAP_IN, SPACE_IN = 1.15, 0.12, 0.48, 0.08
 """Before the first run, behind the last, between two, and between two panels of one."""
 TICKS = 3
 """Largest number of ticks on an axis."""
-RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 0.9, "zorder": 3}
 CONTROL_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 1.6, "alpha": 0.7, "zorder": 2.5}
 """Wider and below, so that both are seen where they agree."""
 BAND_LOOK: dict[str, Any] = {"color": style.ORANGE, "alpha": 0.25, "linewidth": 0.0, "zorder": 1}
@@ -56,11 +55,11 @@ NON_FINITE: dict[str, Any] = {
 }  # fmt: skip
 ZERO: dict[str, Any] = {"color": style.VERMILION, "marker": "s", "markersize": 2.5, "linestyle": "none"}
 OUTCOMES = {"clean": "does not fail", "recovered": "recovers", "censored": "undecided at the end: censored"}
-MARKS: dict[str, dict[str, Any]] = {
-    "onset": {"color": style.BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.0},
-    "fault ends": {"color": style.GREY, "linestyle": (0, (1, 2)), "linewidth": 1.0},
-    "failure": {"color": style.VERMILION, "linestyle": "-", "linewidth": 1.3},
-    "first to warn": {"color": style.GREEN, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
+MARK_LOOKS = {
+    "onset": style.MARKS["onset"],
+    "fault ends": style.MARKS["fault ends"],
+    "failure": style.MARKS["failure"],
+    "first to warn": style.MARKS["first warning"],
 }
 FIRST_ALERT: dict[str, Any] = {
     "color": style.BLUE, "marker": "o", "markersize": 5.0, "markerfacecolor": "none", "linestyle": "none",
@@ -150,7 +149,7 @@ def _column(axes: Sequence[Axes], results: CaseResults, index: int) -> None:
         panel.draw(ax, results, index)
         for mark, step in _marks(results, index).items():
             if step is not None:
-                ax.axvline(step - _zero(results, index), zorder=1.5, **MARKS[mark])
+                ax.axvline(step - _zero(results, index), zorder=1.5, **MARK_LOOKS[mark])
     _time_axis(axes[-1], results, index)
 
 
@@ -214,7 +213,7 @@ def _held_out(ax: Axes, results: CaseResults, index: int) -> None:
         judged = np.array(study.judged_steps, dtype=np.float64) - zero
         excess = 100.0 * (own / twin - 1.0)
         # stands from the step that was judged to the next one: a straight line would rise before the fault
-        _line(ax, judged, excess, drawstyle="steps-post", **{**RUN_LOOK, "linewidth": 1.3})
+        _line(ax, judged, excess, drawstyle="steps-post", **{**style.RUN_LOOK, "linewidth": 1.3})
         _mark_non_finite(ax, judged, excess)
     else:
         style.say(ax, "not judged")
@@ -240,7 +239,7 @@ def _signal(name: str, log_from: float) -> Callable[[Axes, CaseResults, int], No
         if results.control not in (None, index):
             healthy = results.runs[results.control].observations
             _line(ax, healthy.step - zero, healthy[name], logarithmic=logarithmic, **CONTROL_LOOK)
-        _line(ax, observations.step - zero, values, logarithmic=logarithmic, **RUN_LOOK)
+        _line(ax, observations.step - zero, values, logarithmic=logarithmic, **style.RUN_LOOK)
         _mark_non_finite(ax, observations.step - zero, values)
         if name == "grad_norm":
             exact = (observations.step - zero)[values == 0.0]
@@ -253,7 +252,7 @@ def _signal(name: str, log_from: float) -> Callable[[Axes, CaseResults, int], No
 def _r_metric(ax: Axes, results: CaseResults, index: int) -> None:
     observations, zero = results.runs[index].observations, _zero(results, index)
     r = np.asarray(results.r_metric[index].r)
-    _line(ax, observations.step - zero, r, **RUN_LOOK)
+    _line(ax, observations.step - zero, r, **style.RUN_LOOK)
     ax.axhline(results.evaluator.detectors[REFERENCE].threshold, **THRESHOLD_LOOK)
     alert = results.first_alert(index, REFERENCE)
     if alert is not None:
@@ -335,10 +334,10 @@ def _title(results: CaseResults, index: int, width: int) -> str:
 def _legend(results: CaseResults) -> list[Line2D | Patch]:
     control = [] if results.control is None else [Line2D([], [], label="control", **CONTROL_LOOK)]
     return [
-        Line2D([], [], label="run", **RUN_LOOK),
+        Line2D([], [], label="run", **style.RUN_LOOK),
         *control,
         Patch(label=f"up to {100 * TOLERANCE:.0f} % over twin", **BAND_LOOK),
-        *(Line2D([], [], label=name, **look) for name, look in MARKS.items()),
+        *(Line2D([], [], label=name, **look) for name, look in MARK_LOOKS.items()),
         Line2D([], [], label="threshold of R", **THRESHOLD_LOOK),
         Line2D([], [], label="R: first alert (paper)", **FIRST_ALERT),
         *(Line2D([], [], label=f"{name} (strict)", linestyle="none", **look) for name, (_, look) in EPISODES.items()),

@@ -14,6 +14,7 @@ from rmetric.evaluation.protocols import PROTOCOLS, Counts, Timeline
 from rmetric.evaluation.scores import Score
 from rmetric.records import Run
 from rmetric.reporting.table import Cell, Column
+from rmetric.simulation.logbook import USD_PER_ACCELERATOR_HOUR
 from studies import captions
 from studies.catalogue import Part, table
 
@@ -33,8 +34,8 @@ class CostModel:
     """Seconds a step, where a log does not say (the paper's 5)."""
     accelerators: int = 8
     """In the cluster, where a log does not say (the paper's 8)."""
-    usd_per_accelerator_hour: float = 2.50
-    """Where a log does not say (the paper's 2.50)."""
+    usd_per_accelerator_hour: float = USD_PER_ACCELERATOR_HOUR
+    """Where a log does not say."""
     checkpoint_every: int = 500
     """Steps between checkpoints; one more at step 0."""
     false_alarm_minutes: float = 15.0

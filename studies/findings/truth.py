@@ -42,7 +42,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A run with all that is known to be wrong with it."""
+    """A run with its labels: every defect that is known of it."""
 
     set: str
     run: Run

@@ -30,14 +30,14 @@ WINDOW = 20
 """Steps of the moving mean of the training loss."""
 
 
-def smoothed(values: NDArray[np.float64], window: int = WINDOW) -> NDArray[np.float64]:
-    """Mean of each value and those before it, up to ``window``; shape (n,). A non-finite one makes ``window`` of them.
+def smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Moving mean over :data:`WINDOW` values, fewer at the beginning; shape (n,). Non-finite values spread over it.
 
-    >>> smoothed(np.array([1.0, 3.0, 5.0, 7.0]), 2).tolist()
-    [1.0, 2.0, 4.0, 6.0]
+    >>> smoothed(np.array([1.0, 3.0, 5.0, 7.0])).tolist()
+    [1.0, 2.0, 3.0, 4.0]
     """
     ends = np.arange(1, len(values) + 1)
-    return np.array([values[max(0, end - window) : end].mean() for end in ends.tolist()])
+    return np.array([values[max(0, end - WINDOW) : end].mean() for end in ends.tolist()])
 
 
 def training_departure(run: Run, twin: Run) -> int | None:

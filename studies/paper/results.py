@@ -80,7 +80,7 @@ def evaluators(
 
 
 @one_thread
-def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Sequence[str] = ()) -> None:
+def write_tables(inputs: Inputs, out: Path, numbers: Sequence[str] = ()) -> None:
     """Write the tables that can be made, and print them.
 
     Tables of other logs that lie there are removed; those of the same logs stay, and stand in ``all_tables.tex`` too.
@@ -90,7 +90,7 @@ def write_tables(inputs: Inputs, out: Path, protocol: str = "both", numbers: Seq
     UserError
         If none of those that are asked for can be made of these logs.
     """
-    tables = build_tables(inputs.studies, protocol, inputs.live, inputs.sets, numbers)
+    tables = build_tables(inputs.studies, inputs.live, inputs.sets, numbers)
     made = {table.name for table in tables}
     missing = [number for number in numbers if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
     if missing:
@@ -147,5 +147,5 @@ def _tell(evaluated: Sequence[Evaluator], made: str, where: str) -> None:
 
 
 def _every(studies: Mapping[str, T], sets: Mapping[str, Mapping[str, T]]) -> list[T]:
-    """What there is of each study and of each set beside one."""
+    """Values of all studies, and of all sets beside a study, in one list."""
     return [*studies.values(), *(found for of_part in sets.values() for found in of_part.values())]

@@ -75,14 +75,14 @@ def campaign(folder: Path, kills: int, steps: int, seed: int) -> Outcome:
             ended = False
             while not ended:
                 kill_after_s = float(rng.uniform(0.0, longest_s)) if outcome.counts["kills"] < kills else None
-                ended = _attempt(own, steps, kill_after_s, int(rng.integers(WORKERS)), outcome)
+                ended = attempt(own, steps, kill_after_s, int(rng.integers(WORKERS)), outcome)
                 progress.update(outcome.counts["kills"] - progress.n)
             outcome.counts["runs compared"] += 1
             outcome.wrong += [f"{own.name}: {text}" for text in differences(reference, own)]
     return outcome
 
 
-def _attempt(folder: Path, steps: int, kill_after_s: float | None, rank: int, outcome: Outcome) -> bool:
+def attempt(folder: Path, steps: int, kill_after_s: float | None, rank: int, outcome: Outcome) -> bool:
     """Start or resume a run and kill a rank after some time, or never; returns whether it reached its end.
 
     Raises

@@ -16,6 +16,7 @@ from pathlib import Path
 import pandas as pd
 
 from rmetric.cli import Parser, script, whole_number
+from rmetric.components import SLOW_WORKER
 from rmetric.log_reader import read_log
 from rmetric.progress import progress_bar
 from rmetric.records import Event, Run
@@ -25,6 +26,8 @@ from studies.ranks.training import Slowing, train
 WORKERS = 4
 PHASES = ("input", "forward", "backward")
 KINDS = ("20 %", "200 ms")
+TOGETHER = 4
+"""Runs at a time: they sleep most of the time."""
 
 
 def parser() -> Parser:
@@ -32,13 +35,12 @@ def parser() -> Parser:
     p = Parser("Slow one of four workers and count how well it is named.")
     p.add_argument("--steps", type=whole_number(120), default=200, help="steps a run")
     p.add_argument("--seeds", type=whole_number(1), default=2, help="runs of each kind; twice as many healthy ones")
-    p.add_argument("--together", type=whole_number(1), default=4, help="runs at a time: they sleep most of the time")
     return p
 
 
 def namings(run: Run) -> list[Event]:
     """Events that name a worker as slow."""
-    return [event for event in run.events if event.get("component") == "slow worker"]
+    return [event for event in run.events if event.get("component") == SLOW_WORKER]
 
 
 def judged(run: Run, slowing: Slowing) -> dict[str, object]:
@@ -82,7 +84,7 @@ def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study; see the top of this file."""
     args = parser().parse_args(argv)
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(args.together) as pool:
+    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(TOGETHER) as pool:
         waiting = [
             pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
             for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))

@@ -149,7 +149,7 @@ class RealStudyPlan:
         return cls(**{**settings, **changes})
 
     def only(self, architectures: Sequence[str], faults: Sequence[str]) -> RealStudyPlan:
-        """The same plan for some architectures of the matrix, and with other faults than its own unless there are none.
+        """This plan limited to some architectures of the matrix, with these faults, if any are given, for its own.
 
         The cells of :meth:`transfer` stand in for no architecture and are kept.
         """

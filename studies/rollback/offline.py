@@ -20,11 +20,10 @@ import pandas as pd
 
 from rmetric.cli import Parser, fraction, script
 from rmetric.dataset.read import read_runs
-from rmetric.evaluation.ground_truth import WORKER_LOST
 from rmetric.monitor.repair import FatalRule
 from rmetric.monitor.repair.stop_doomed import patient_rule
 from rmetric.progress import progress_bar
-from rmetric.records import FAILURE, Run
+from rmetric.records import FAILURE, WORKER_LOST, Run
 from studies import DATA
 from studies.abroad.sources import to_score
 

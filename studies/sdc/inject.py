@@ -49,7 +49,7 @@ class _BitFlip:
         self._hit_steps: set[int] = set()
 
     def is_due(self) -> bool:
-        """Return whether this step is to be hit and has not been."""
+        """Return whether the injection is due in the current step, and has not been made."""
         step, injection = self._run.step, self._injection
         if step in self._hit_steps or step < injection.step:
             return False

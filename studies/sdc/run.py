@@ -12,7 +12,6 @@ from pathlib import Path
 import torch
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import NAN_LOSS
 from rmetric.live.run import LanguageModelRun
 from rmetric.log_reader import read_log
 from rmetric.log_writer import terminal_event
@@ -20,7 +19,7 @@ from rmetric.monitor.repair.policy import Policy
 from rmetric.monitor.repair.recompute_step import RecomputeStep
 from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.restore_state import RestoreState
-from rmetric.records import Event, Observations, Run
+from rmetric.records import NAN_LOSS, Event, Observations, Run
 from rmetric.twins.recording import append_events, resumed
 from rmetric.twins.snapshots import TruthRecord, train_to_end
 from studies.processes import in_fresh_processes
@@ -66,7 +65,7 @@ class RepairedRun:
 
 @dataclass(frozen=True)
 class InjectionResult:
-    """One injection and all that came of it."""
+    """Result of one injection."""
 
     number: int
     """Position in the campaign."""

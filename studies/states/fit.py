@@ -90,7 +90,6 @@ def parser() -> Parser:
         "--as-a-monitor", action="store_true", help="look when a monitor does, not after each tenth of a run"
     )
     p.add_argument("--out", type=Path, default=SHIPPED, metavar="FILE", help="where the result goes")
-    p.add_argument("--scores", type=Path, metavar="CSV", help="keep the scores of all runs")
     p.add_jobs()
     return p
 
@@ -106,8 +105,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     scores = population_scores(runs, args.jobs, as_a_monitor if args.as_a_monitor else tenths)
     if scores.empty:
         raise UserError("no healthy run has a score; give data sets by --data, or strangers' runs by --strangers")
-    if args.scores:
-        scores.to_csv(args.scores, index=False)
     if not args.judge:
         write_json(args.out, content(scores))
     print(false_states(scores, left_out=not args.judge).to_markdown(index=False))

@@ -27,7 +27,7 @@ than an epoch, speedruns and the project's own runs draw fresh text. The others 
 
 @dataclass(frozen=True)
 class Healthy:
-    """A healthy run and where it is from."""
+    """A healthy run, and the source of its log."""
 
     source: str
     run: Run

@@ -34,7 +34,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Examples(Batch):
-    """What goes in, and what is to come out of it."""
+    """Batch of examples: inputs of the model, and the labels that it is to predict."""
 
     inputs: Tensor
     labels: Tensor

@@ -7,6 +7,7 @@ import pytest
 
 from rmetric.advice import CLIPPING, INPUTS, MODES, ON_SETTINGS, TRAINED
 from rmetric.detectors import StreamingDetector, make_detector
+from rmetric.detectors.numerics import Numerics
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, explanation_of
 from rmetric.monitor.detector_set import DetectorSet
@@ -26,6 +27,17 @@ def numerics() -> StreamingDetector:
     detector = make_detector("numerics")
     assert isinstance(detector, StreamingDetector)
     return detector
+
+
+def told_of(cause: str) -> StreamingDetector:
+    """A detector whose latest score is mostly due to a measurement."""
+
+    class OfOneCause(Numerics):
+        @property
+        def cause(self) -> str:
+            return cause
+
+    return OfOneCause()
 
 
 HEALTHY = {"training_loss": 2.5, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": -3.0, "update_rms": 1e-3}
@@ -91,9 +103,8 @@ def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
     assert "hardware events" not in message and "λ" not in message  # slow steps alone make no rate of failures
 
 
-def test_a_machine_that_reports_events_is_told_of_with_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    detector = numerics()
-    monkeypatch.setattr(type(detector), "cause", "hardware_events")
+def test_a_machine_that_reports_events_is_told_of_with_its_rate() -> None:
+    detector = told_of("hardware_events")
     seen = Observation(7, **HEALTHY, step_time_s=0.02, hardware_events=2.0, event_worker=3.0, lambda_=720.0)
     message = message_of(detector, seen, 1.0, GradientOutliers(), 256)
     assert "hardware events in it 2, most of them of worker 3, λ 720 an hour, slow steps counted" in message
@@ -117,9 +128,8 @@ def test_weights_that_stand_still_are_not_a_matter_of_the_batch(rate: dict[str, 
     assert ("at the end of a schedule" in message) == (rate == {})
 
 
-def test_a_leap_of_the_learning_rate_is_told_apart_from_the_update_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    detector = numerics()
-    monkeypatch.setattr(type(detector), "cause", "update_rms")
+def test_a_leap_of_the_learning_rate_is_told_apart_from_the_update_before_it() -> None:
+    detector = told_of("update_rms")
     leap = Observation(7, **{**HEALTHY, "update_rms": 1e-4, "learning_rate": 0.3})
     message = message_of(detector, leap, 3.0, GradientOutliers(), 256)
     assert "RMS of the last update 0.0001, learning rate of the next 0.3 (" in message
@@ -135,11 +145,8 @@ def test_a_leap_of_the_learning_rate_is_told_apart_from_the_update_before_it(mon
         ("the content of a batch's targets", "no longer shuffled", "evaluation mode"),
     ],
 )
-def test_causes_of_a_change_are_those_of_what_has_changed(
-    monkeypatch: pytest.MonkeyPatch, setting: str, cause: str, of_others: str
-) -> None:
-    detector = numerics()
-    monkeypatch.setattr(type(detector), "cause", "settings_changed")
+def test_causes_of_a_change_are_those_of_what_has_changed(setting: str, cause: str, of_others: str) -> None:
+    detector = told_of("settings_changed")
     explanation = explanation_of(
         detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")]
     )

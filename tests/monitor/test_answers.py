@@ -13,6 +13,8 @@ from torch import Tensor
 
 from rmetric import read_run
 from rmetric.detectors import make_detector
+from rmetric.detectors.r_metric import RobustRMetricDetector
+from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.call_order import WORDS
 from rmetric.monitor.repair import RecomputeStep, SkipUpdate
@@ -82,15 +84,20 @@ def test_updates_that_were_left_out_are_no_cause_of_an_alert(row: int, tmp_path:
     """Neither their size of 0 in the records after, nor what is left there of numbers that were not finite."""
     model, optimizer = small_training()
     log, scores, broken = tmp_path / "run.jsonl", [], range(150, 150 + row)
-    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, sync=True) as monitor:
-        scored = monitor._pipeline.detectors.detectors["r_metric_robust"]
+
+    class Noting(RobustRMetricDetector):
+        def update(self, observation: Observation) -> float:
+            scores.append(super().update(observation))
+            return scores[-1]
+
+    options = {"detectors": ["numerics", Noting()], "hardware": False, "announce": False, "sync": True}
+    with TrainingMonitor(model, optimizer, log=log, **options) as monitor:
         for step in range(1, 200):
             optimizer.zero_grad()
             loss = small_loss(model, step) * (math.nan if step in broken else 1.0)
             loss.backward()
             if monitor.step(loss):
                 optimizer.step()
-            scores.append(scored._latest.r)  # type: ignore[attr-defined]
     assert [alert["cause"] for alert in events_of(log, "ALERT")] == ["not_finite", "not_finite"]
     run = read_run(log)
     unmeasured = run.observations.step[np.isnan(run.observations["update_rms"])]

@@ -768,13 +768,16 @@ def test_of_parameter_groups_the_largest_learning_rate_is_logged(tmp_path: Path)
     assert read(tmp_path / "run.jsonl").observations["learning_rate"].tolist() == [0.025, 0.0125, 0.00625, 0.003125]
 
 
-def test_time_goes_on_between_records() -> None:
+def test_time_goes_on_between_records(tmp_path: Path) -> None:
     run = make_live_run()
     seconds = iter(range(1000))
-    monitor = watched(run, record_every=5, clock=lambda: float(next(seconds)))
-    train(run, 21)
+    log = tmp_path / "run.jsonl"
+    monitor = watched(run, log=log, record_every=5, clock=lambda: float(next(seconds)))
+    train(run, 20)
+    monitor.hardware_event("Faulty GPU", kind="fatal", worker=0)
+    train(run, 1)
     monitor.detach()
-    assert monitor._pipeline.estimators.elapsed_s == 20.0
+    assert [event["time_s"] for event in read(log).events if event["event"] == "HARDWARE_EVENT"] == [20.0]
 
 
 def test_sigma_squared_waits_for_a_record(tmp_path: Path) -> None:

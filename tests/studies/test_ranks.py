@@ -69,10 +69,10 @@ def test_a_rank_that_crashes_by_itself_is_no_kill(tmp_path: Path, monkeypatch: p
     outcome = kills.Outcome()
     monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(1), _Ended(resumable.PEER_LOST)])
     with pytest.raises(RuntimeError, match=r"exit codes \[1, 3\], though rank 1 was not killed"):
-        kills._attempt(tmp_path, 20, None, 1, outcome)
+        kills.attempt(tmp_path, 20, None, 1, outcome)
     assert not outcome.counts["kills"]
     monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(resumable.PEER_LOST), _Ended(-signal.SIGKILL)])
-    assert not kills._attempt(tmp_path, 20, 0.1, 1, outcome)
+    assert not kills.attempt(tmp_path, 20, 0.1, 1, outcome)
     assert outcome.counts["kills"] == 1
 
 

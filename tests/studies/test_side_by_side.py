@@ -252,13 +252,6 @@ def test_tables_of_real_runs_follow_and_need_a_real_study(
     assert {*own, *ratio} <= real and not real & {*pair}
 
 
-@pytest.mark.slow
-def test_one_protocol_alone_leaves_rows_and_columns_out(studies: dict[str, Evaluator]) -> None:
-    tables = {table.name: table for table in build_tables(studies, "strict")}
-    assert {row["protocol"] for row in tables["table_8_claims"].rows} == {"strict", "–"}
-    assert not [column for column in tables["table_3_detectors"].columns if column.protocol == "paper"]
-
-
 def test_tables_keep_to_the_screen(tables: dict[str, Table]) -> None:
     for table in tables.values():
         text = to_screen(table, 120)

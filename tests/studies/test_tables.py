@@ -183,13 +183,6 @@ def test_gradient_norm_is_scored_as_the_logs_were_made(tables):
     assert strict["upper_bound"].value == pytest.approx(2.9957 * 1000 / (4 * 600 + 4 * 304 + 4 * 254), rel=1e-4)
 
 
-@pytest.mark.slow
-def test_one_protocol_alone_leaves_the_other_out(evaluator):
-    for protocol, other in (("paper", "strict"), ("strict", "paper")):
-        for table in build_tables(evaluator, protocol):
-            assert not [column.key for column in table.columns if column.key.endswith(f"_{other}")]
-
-
 def test_the_ledger_reads_our_values_from_the_code_and_the_logs(evaluator):
     claims = {claim.claim: claim for claim in ledger(evaluator)}
     assert claims["sum of the weights, upper end of R"].ours == 1.25

@@ -1,4 +1,4 @@
-"""Learning-rate schedules and optimizers of the zoo."""
+"""Learning-rate schedules and optimizers of the zoo, and what it does to weights beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ from studies.zoo import schedules
 
 torch = pytest.importorskip("torch")
 
-from studies.zoo.optimizers import Lion, MuonAndAdamW  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.utils import prune  # noqa: E402
+
+from studies.zoo.kinds.lottery_rewinding import take_out  # noqa: E402
+from studies.zoo.kinds.mixer_sharpness import REACH, Mixer, climbed  # noqa: E402
+from studies.zoo.optimizers import Lamb, Lion, MuonAndAdamW  # noqa: E402
 
 
 def test_schedules_pass_their_known_values() -> None:
@@ -69,3 +74,31 @@ def test_muon_and_adamw_each_update_their_own_and_go_on_from_a_state() -> None:
     ends = [stepped(each, of, range(3, 6)) for each, of in ((optimizer, weights), (other, copies))]
     assert all(torch.equal(one, two) for one, two in zip(*ends, strict=True))
     assert not torch.equal(ends[0][0], torch.ones(4, 3))
+
+
+def test_a_step_of_lamb_is_as_long_as_the_tensor_times_the_rate() -> None:
+    weights = nn.Parameter(torch.tensor([3.0, 4.0]))
+    weights.grad = torch.tensor([0.1, -2.0])
+    Lamb([weights], lr=0.01).step()
+    assert float((weights.detach() - torch.tensor([3.0, 4.0])).norm()) == pytest.approx(0.05, rel=1e-4)
+
+
+def test_the_weights_uphill_are_as_far_as_they_are_to_be_and_have_a_larger_loss() -> None:
+    torch.manual_seed(0)
+    model, images = Mixer(), torch.rand(16, 1, 8, 8)
+    loss = model(images).square().mean()
+    uphill = climbed(model, loss)
+    moved = [(uphill[name] - weight).detach() for name, weight in model.named_parameters()]
+    assert float(torch.stack([each.norm() for each in moved]).norm()) == pytest.approx(REACH, rel=1e-3)
+    assert bool(torch.func.functional_call(model, uphill, (images,)).square().mean() > loss)
+
+
+def test_of_the_weights_that_are_left_the_smaller_half_goes_each_time() -> None:
+    torch.manual_seed(0)
+    layer = prune.identity(nn.Linear(16, 8), "weight")
+    size = layer.weight_orig.detach().abs()
+    for left in (64, 32):
+        take_out(layer, 0.5)
+        kept = layer.weight_mask > 0.0
+        assert int(kept.sum()) == left
+        assert float(size[kept].min()) > float(size[~kept].max())

@@ -49,7 +49,7 @@ def trained_parameters(training: LiveRun) -> list[tuple[str, Parameter]]:
 
 
 def number_of(share: float, of: int) -> int:
-    """A share of some things as a number of them: at least one."""
+    """Number of items that a share of ``of`` items makes, rounded, from 1 to ``of``."""
     return max(1, min(of, math.floor(share * of + 0.5)))
 
 

@@ -14,7 +14,7 @@ from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names
-from rmetric.monitor.arguments import unwrapped
+from rmetric.monitor.arguments import stepping_optimizer
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook
 from rmetric.monitor.tensors import gathered
@@ -81,7 +81,7 @@ def watched(
         raise UserError(f"{accelerator.distributed_type.value} keeps gradients to itself, so no monitor can see them")
     scaler = getattr(optimizer, "scaler", None)
     with TrainingMonitor(model, optimizer, **{"scaler": scaler, **options}) as monitor:
-        inner = unwrapped(optimizer)
+        inner = stepping_optimizer(optimizer)
         watch = _Watch(accelerator, model, inner, scaler, monitor, combine)
         with (
             inner.register_step_pre_hook(UpdateHook(watch.begin_update)),

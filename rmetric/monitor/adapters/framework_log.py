@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.measurements import LOSSES, VERDICTS
+from rmetric.measurements import LOSSES, OWN_PREFIX, VERDICTS
 from rmetric.monitor.sinks.base import Sink, scalars
 from rmetric.verdict import is_news
 
 LEFT_OUT = {*LOSSES, *VERDICTS} - {"r_metric"}
+STEP, ALERTS = f"{OWN_PREFIX}step", f"{OWN_PREFIX}alerts"
 
 
 class FrameworkLog(Sink):
@@ -39,16 +40,16 @@ class FrameworkLog(Sink):
     def event(self, event: Mapping[str, Any]) -> None:
         """Hold the numbers of a record; count an alert."""
         if event.get("event") == "METRICS":
-            numbers = {f"rmetric/{name}": value for name, value in scalars(event).items() if name not in self._left_out}
-            finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
-            self.values = finite | {"rmetric/step": float(event["step"]), "rmetric/alerts": float(self._alerts)}
+            numbers = {name: value for name, value in scalars(event).items() if name not in self._left_out}
+            finite = {f"{OWN_PREFIX}{name}": value for name, value in numbers.items() if math.isfinite(value)}
+            self.values = finite | {STEP: float(event["step"]), ALERTS: float(self._alerts)}
         elif event.get("event") == "ALERT" and is_news(event):
             self._alerts += 1
-            self.values["rmetric/alerts"] = float(self._alerts)
+            self.values[ALERTS] = float(self._alerts)
             self.urgent = True
 
     def take(self) -> dict[str, float]:
-        """The numbers; what was urgent is not any more."""
+        """Latest numbers to log; clears :attr:`urgent`."""
         self.urgent = False
         return dict(self.values)
 

@@ -57,7 +57,7 @@ class Device:
         return float(value)
 
     def count(self, name: str, read: Read) -> int | None:
-        """The answer as a count; ``None`` if it is none."""
+        """Answer to a query as a count, 0 or more; ``None`` if it is no count."""
         value = self.ask(name, read)
         return value if type(value) is int and 0 <= value <= HIGHEST_COUNT else None
 

@@ -75,7 +75,6 @@ class HardwareWatch:
     def automatic(
         cls,
         *,
-        devices: Sequence[int | str] | None = None,
         worker: int = 0,
         kernel_log: str | None = "/dev/kmsg",
         interval_s: float | None = 5.0,
@@ -85,7 +84,7 @@ class HardwareWatch:
 
         Parameters
         ----------
-        devices, worker, library
+        worker, library
             As for :class:`NvmlSource`.
         kernel_log
             The kernel log; ``None`` leaves it out, on all but one worker of a host.
@@ -93,7 +92,7 @@ class HardwareWatch:
             Seconds between polls.
         """
         missing: list[str] = []
-        nvml = _try(lambda: NvmlSource(library, devices, worker=worker), missing)
+        nvml = _try(lambda: NvmlSource(library, worker=worker), missing)
         gpus = nvml.workers or None if nvml is not None else None
         log = _try(lambda: KernelLogSource(kernel_log, worker=worker, gpus=gpus), missing) if kernel_log else None
         sources: list[HardwareSource] = [source for source in (nvml, log) if source is not None]

@@ -31,7 +31,7 @@ class Invariant(ABC):
 
     @abstractmethod
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        """Whether it is broken in a step with these measurements; ``None``: they do not tell."""
+        """Whether the invariant is broken in a step with these measurements; ``None``: they do not tell."""
 
     @abstractmethod
     def change(self) -> Change:

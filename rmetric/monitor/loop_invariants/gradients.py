@@ -72,7 +72,7 @@ class OfGradients(Remembered):
 
     @abstractmethod
     def _is_broken(self, measured: Mapping[str, float]) -> bool | None:
-        """The same where there is a gradient."""
+        """Whether the invariant is broken in a step that has a gradient; ``None``: not known."""
 
 
 class NoMore(OfGradients):

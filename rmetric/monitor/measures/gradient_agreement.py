@@ -65,7 +65,7 @@ class GradientAgreement:
         return cosine
 
     def _gradient(self) -> Tensor:
-        """The sample, with 0 where there is no gradient, or none that is a number."""
+        """Sampled gradient, shape (entries,), FP32; 0 where it is missing or not finite."""
         samples = [self._sample(item) for item in self._parameters]
         if self._spread:
             samples = [sample.to(samples[0].device) for sample in samples]

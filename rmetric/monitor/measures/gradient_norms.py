@@ -140,7 +140,7 @@ def _flat_shards(model: nn.Module) -> dict[dist.ProcessGroup, _FlatShards]:
 
 
 def _groups_of(gradient: Any) -> list[tuple[dist.ProcessGroup, bool]]:
-    """Groups of processes that have not all of a gradient each, and whether each has a part of the entries."""
+    """Process groups over which a gradient is split, each with whether by entries (else as terms of a sum)."""
     if type(gradient) is Tensor or not hasattr(gradient, "placements"):
         return []
     mesh, places = gradient.device_mesh, enumerate(gradient.placements)

@@ -87,7 +87,7 @@ Executor = Callable[[Mapping[str, Task], torch.cuda.Stream | None], RunningTasks
 
 
 def stream_for(model: nn.Module) -> torch.cuda.Stream | None:
-    """A stream on the device of a model; ``None`` for one that is not on a GPU."""
+    """CUDA stream on the device of a model; ``None`` if the model is not on a GPU."""
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     return own_stream(device)
 

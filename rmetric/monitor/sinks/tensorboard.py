@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rmetric.log_writer import as_logged
+from rmetric.measurements import OWN_PREFIX
 from rmetric.monitor.sinks.base import Sink, optional_module, points, sentence
 
 LAYOUT = {
@@ -65,7 +66,7 @@ class TensorBoardSink(Sink):
         self._writer = SummaryWriter(str(self.folder), purge_step=purge_step)
         if resume_step is None:
             text = json.dumps(as_logged(config), indent=2, allow_nan=False)
-            self._writer.add_text("rmetric/config", f"```\n{text}\n```", 0)
+            self._writer.add_text(f"{OWN_PREFIX}config", f"```\n{text}\n```", 0)
             self._writer.add_custom_scalars(_charts())
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -73,9 +74,9 @@ class TensorBoardSink(Sink):
         step = event.get("step")
         numbers = points(event)
         for name, value in numbers.items():
-            self._writer.add_scalar(f"rmetric/{name}", value, step)
+            self._writer.add_scalar(f"{OWN_PREFIX}{name}", value, step)
         if not numbers:
-            self._writer.add_text(f"rmetric/{str(event.get('event')).lower()}", sentence(event), step)
+            self._writer.add_text(f"{OWN_PREFIX}{str(event.get('event')).lower()}", sentence(event), step)
 
     def flush(self) -> None:
         """Write what is buffered; TensorBoard does so by itself every two minutes."""
@@ -92,6 +93,6 @@ class TensorBoardSink(Sink):
 def _charts() -> dict[str, dict[str, list[Any]]]:
     """:data:`LAYOUT` as TensorBoard takes it."""
     return {
-        group: {title: ["Multiline", [f"rmetric/{field}$" for field in fields]] for title, fields in charts.items()}
+        group: {title: ["Multiline", [f"{OWN_PREFIX}{field}$" for field in fields]] for title, fields in charts.items()}
         for group, charts in LAYOUT.items()
     }

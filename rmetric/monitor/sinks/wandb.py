@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rmetric.measurements import OWN_PREFIX
 from rmetric.monitor.sinks.base import Sink, optional_module, points
 from rmetric.records import SUCCESS
 from rmetric.verdict import is_news
 
-STEP = "rmetric/step"
+STEP = f"{OWN_PREFIX}step"
 
 
 def _open_run() -> Any:
@@ -83,7 +84,7 @@ class WandbSink(Sink):
         if self._own:
             self._run = self._begin(config)
             self._id = self._run.id
-        self._run.define_metric("rmetric/*", step_metric=STEP)
+        self._run.define_metric(f"{OWN_PREFIX}*", step_metric=STEP)
 
     def _begin(self, config: Mapping[str, Any]) -> Any:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -101,7 +102,7 @@ class WandbSink(Sink):
     def event(self, event: Mapping[str, Any]) -> None:
         """Log the numbers of a record; send what is news; note how the run ended. Other events stay in the log."""
         kind = event.get("event")
-        numbers = {f"rmetric/{name}": value for name, value in points(event).items()}
+        numbers = {f"{OWN_PREFIX}{name}": value for name, value in points(event).items()}
         if numbers:
             # A row that is committed takes nothing more: the evaluation after its step would be dropped as too late.
             self._run.log(numbers | {STEP: event["step"]}, step=event["step"] if self._own else None, commit=False)

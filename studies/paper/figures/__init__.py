@@ -1,4 +1,4 @@
-"""The figures by number: what each is drawn from, and by what."""
+"""Registry of the figures: number, data that it needs, function that draws it."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _caption(columns: Sequence[Column], names: Sequence[str]) -> str:
         f"chance. {EARLY_END}",
     }
     tails = " (but the tails of the robust R-Metric, to healthy records of half of the real runs)"
-    none_fitted = f"nothing fitted{tails if 'r_metric_robust' in names else ''}"
+    none_fitted = f"nothing fitted{tails if ROBUST in names else ''}"
     parts = [
         *([style.abreast(studies)] if len(studies) > 1 else []),
         f"{_which(columns[0].ev, names)} at every threshold, {none_fitted}; markers: their published thresholds. "

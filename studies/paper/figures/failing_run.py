@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.ground_truth import Truth
+from rmetric.records import NO_FAULT
 from rmetric.replay.plot import LARGEST_DRAWN
 from rmetric.reporting import style
-from rmetric.reporting.style import Drawing, rendered
+from rmetric.reporting.style import MARKS, RUN_LOOK, Drawing, rendered
 from studies import captions
 from studies.paper.figures.typical_run import Watched, choose, has, twin_of
 
@@ -27,19 +28,12 @@ ROWS = ("losses", "lambda", "sigma_sq", "delta_l", "normalised", "r")
 HEIGHTS = (1.5, 0.8, 0.8, 0.8, 0.9, 1.3)
 CLOSE_UP = 0.35
 """Healthy steps shown in the close-up before the onset, over the time from onset to failure; as many after it."""
-MARKS: dict[str, dict[str, Any]] = {
-    "onset": {"color": style.BLACK, "linestyle": (0, (4, 2)), "linewidth": 1.0},
-    "failure": {"color": style.VERMILION, "linestyle": "-", "linewidth": 1.4},
-    "first alert": {"color": style.BLUE, "linestyle": (0, (1, 1.2)), "linewidth": 1.6},
-    "first warning": {"color": style.GREEN, "linestyle": (0, (6, 1.5, 1, 1.5)), "linewidth": 1.4},
-}
 MARK_TITLES = {
     "onset": "onset",
     "failure": "failure",
     "first alert": "first alert (paper)",
     "first warning": "warning (strict)",
 }
-RUN_LOOK: dict[str, Any] = {"color": style.BLUE, "linewidth": 1.0, "zorder": 3}
 TWIN_LOOK: dict[str, Any] = {"color": style.ORANGE, "linewidth": 2.6, "alpha": 0.7, "zorder": 2.5}
 """Wider and below, so that both are seen where they agree."""
 SIGNAL_LOOKS: dict[str, dict[str, Any]] = {
@@ -261,7 +255,7 @@ def _signal_looks() -> list[dict[str, Any]]:
 
 def _mark_handles(columns: Sequence[Column]) -> list[Line2D]:
     """Legend of the vertical lines that any panel shows; of one run, with the step."""
-    shown: dict[str, set[int]] = {mark: set() for mark in MARKS}
+    shown: dict[str, set[int]] = {mark: set() for mark in MARK_TITLES}
     for column in columns:
         low, high = column.limits
         for mark, step in _marks(column.chosen).items():
@@ -294,7 +288,7 @@ def _account(chosen: Chosen) -> str:
     """Say which run it is, how it was chosen, when it failed, and when R alerted."""
     watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
     run = watched.run
-    kind = {"NONE": "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
+    kind = {NO_FAULT: "no fault"}.get(run.fault, f"{run.fault}, severity {run.severity}")
     parts = [f"Run `{run.name}` ({run.model_type}, {kind}), {len(run.observations):,} records. {chosen.why}"]
     if truth.failure_step is not None:
         parts.append(f"The run failed at step {truth.failure_step:,} ({truth.reason or 'no reason logged'}).")

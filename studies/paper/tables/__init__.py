@@ -19,7 +19,6 @@ from studies.risk import tables  # noqa: F401
 
 def build_tables(
     studies: Evaluator | Mapping[str, Evaluator],
-    protocol: str = "both",
     live: LiveResults | None = None,
     beside: Mapping[str, Mapping[str, Evaluator]] | None = None,
     numbers: Sequence[str] = (),
@@ -30,8 +29,6 @@ def build_tables(
     ----------
     studies
         The evaluated study, or several by name: then in one frame, with a column ``study``.
-    protocol
-        ``paper`` or ``strict``: without the columns and rows of the other one.
     live
         Results of live runs, for the ledger and for Table 17.
     beside
@@ -45,7 +42,7 @@ def build_tables(
     chosen = CATALOGUE.chosen(numbers)
     with progress_bar(chosen, desc="tables", unit="table", delay=1.0) as bar:
         found = [description.table(description.needs(inputs)) for description in bar]
-    return [table.limited_to(protocol) for table in found if table is not None]
+    return [table for table in found if table is not None]
 
 
 def sets_beside(numbers: Sequence[str] = ()) -> list[str]:

@@ -1,4 +1,4 @@
-"""Parts of the zoo's kinds against what they claim to compute: the grid's exact cost, a recurrence, texts, sums."""
+"""Texts and sequences of the zoo: what is shown, what is to be said, and a recurrence against its formula."""
 
 from __future__ import annotations
 
@@ -7,37 +7,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from rmetric.live.corpus import standard_library  # noqa: E402
-from studies.zoo import gridworld  # noqa: E402
+from rmetric.live.corpus import BYTES, standard_library  # noqa: E402
+from studies.zoo.kinds.denoiser_mixture import GAPS, spoilt  # noqa: E402
+from studies.zoo.kinds.denoiser_mixture import MOST as MARKS  # noqa: E402
 from studies.zoo.kinds.gru_reverse import IGNORED, PADDING, GruReverse  # noqa: E402
+from studies.zoo.kinds.mined_negatives import DOCUMENTS, ROUND, MinedNegatives, documents, questions  # noqa: E402
 from studies.zoo.kinds.number_words import words_of  # noqa: E402
-from studies.zoo.kinds.reinforce_grid import ReinforceGrid, played  # noqa: E402
 from studies.zoo.kinds.state_space import Recurrence  # noqa: E402
-from studies.zoo.pretrained import pretrained  # noqa: E402
 from studies.zoo.text import next_bytes  # noqa: E402
-
-
-def test_the_exact_number_of_steps_to_the_goal_is_the_mean_over_played_episodes() -> None:
-    torch.manual_seed(0)
-    policy = gridworld.network()
-    with torch.no_grad():
-        exact = gridworld.expected_steps(policy(gridworld.all_observations()).softmax(-1))
-    kind, counts = ReinforceGrid(), []
-    for seed in range(100):
-        episodes = played(policy, kind.batch(np.random.default_rng(seed), 1))
-        down, right = (each.argmax(-1) - (gridworld.SIDE - 1) for each in episodes.inputs.chunk(2, dim=-1))
-        counts += ((down != 0) | (right != 0)).sum(0).tolist()
-    error = np.std(counts) / np.sqrt(len(counts))
-    assert float(exact) == pytest.approx(np.mean(counts), abs=4 * error)
-    assert error < 0.1
-
-
-def test_a_policy_that_never_moves_towards_the_goal_takes_the_whole_horizon_and_a_good_one_less() -> None:
-    down, right = (each.argmax(-1) - (gridworld.SIDE - 1) for each in gridworld.all_observations().chunk(2, dim=-1))
-    first_down = torch.where(down != 0, (down > 0).long(), 2 + (right > 0).long())
-    towards = torch.nn.functional.one_hot(first_down, gridworld.MOVES).float()
-    assert 3.3 < float(gridworld.expected_steps(towards)) < 4.2  # 10/3 on average without slips
-    assert float(gridworld.expected_steps(towards.flip(-1)[..., [1, 0, 3, 2]])) > 10.0
+from studies.zoo.training import KindRun  # noqa: E402
 
 
 def test_the_recurrence_is_that_of_its_formula_one_token_after_the_other() -> None:
@@ -82,12 +60,28 @@ def test_numbers_in_words() -> None:
     }
 
 
-@pytest.mark.slow
-def test_pretraining_leaves_random_numbers_and_hands_out_copies() -> None:
-    torch.manual_seed(3)
-    before = torch.get_rng_state()
-    first, second = pretrained(), pretrained()
-    assert torch.equal(before, torch.get_rng_state())
-    with torch.no_grad():
-        next(first.parameters()).zero_()
-    assert not torch.equal(next(first.parameters()), next(second.parameters()))
+@pytest.mark.parametrize("way", range(len(GAPS)))
+def test_what_is_shown_and_what_is_missing_are_the_passage(way: int) -> None:
+    passage = np.arange(48)
+    tokens, begins = spoilt(np.random.default_rng(0), passage, way)
+    shown, missing = tokens[1:begins].tolist(), tokens[begins:].tolist()
+    assert tokens[0] == BYTES + MARKS + way
+    assert len(missing) == GAPS[way][0] * (1 + GAPS[way][1])
+    for gap in range(GAPS[way][0]):
+        place, begin = shown.index(BYTES + gap), missing.index(BYTES + gap) + 1
+        shown[place : place + 1] = missing[begin : begin + GAPS[way][1]]
+    assert shown == passage.tolist()
+
+
+def test_a_document_is_never_its_own_negative_and_is_asked_for_by_its_words() -> None:
+    run = KindRun(MinedNegatives(), 0, 400)
+    about = np.arange(DOCUMENTS)
+    asked = questions(np.random.default_rng(0), about)
+    assert bool((asked[:, :, None] == documents()[:, None]).any(2).all())
+    at_random = run.beside["wrong"].tensors["nearest"].clone()
+    for _ in range(ROUND + 1):
+        run.train_step()
+    mined = run.beside["wrong"].tensors["nearest"]
+    assert not torch.equal(mined, at_random)
+    for nearest in (at_random, mined):
+        assert not bool((nearest == torch.from_numpy(about)[:, None]).any())
