@@ -38,7 +38,8 @@ class Numerics(StreamingDetector):
     1. a gradient that is not finite (a flipped exponent bit in a query or key weight; an overflow of the norm, after
        which clipping multiplies every gradient by 0 and training stands still with a normal loss),
     2. a loss that is not finite; of a validation loss in the record of its evaluation (:func:`broken_evaluation`),
-    3. a gradient norm of exactly 0 with a loss that is not (:func:`zero_gradient`),
+    3. a gradient norm of exactly 0 with a loss that is not (:func:`zero_gradient`), unless both were 0 in a batch
+       before: with a margin, two examples that are the same have a loss and no gradient,
     4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
        exponent bit in an output projection).
 
@@ -46,7 +47,7 @@ class Numerics(StreamingDetector):
     loss nor gradient norm was measured.
     """
 
-    version = 3
+    version = 4
     title = "broken numbers"
     reads = (*OF_THE_STEP, "validation_loss")
     source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"
@@ -55,6 +56,8 @@ class Numerics(StreamingDetector):
     tolerance_nats: float = UNIFORM_NATS
     """Distance from ln(vocabulary) that counts as equal: the rounding of a mean of logarithms in single precision."""
     _uniform: UniformAnswer = field(init=False, repr=False)
+    _solved: bool = field(init=False, repr=False, default=False)
+    """Whether a batch had neither loss nor gradient."""
 
     def __post_init__(self) -> None:
         self._uniform = UniformAnswer(self.tolerance_nats)
@@ -68,7 +71,9 @@ class Numerics(StreamingDetector):
         if any(math.isinf(observation[name]) for name in OF_THE_STEP):
             return math.inf
         uniform = self._uniform.update(observation["uniform_gap"])
-        return float((observation["non_finite_count"] > 0) + zero_gradient(observation) + uniform)
+        zero = zero_gradient(observation) and not self._solved
+        self._solved = self._solved or (loss == 0.0 and norm == 0.0)
+        return float((observation["non_finite_count"] > 0) + zero + uniform)
 
     def extend(self, observations: Observations) -> NDArray[np.float64]:
         loss, norm, broken, gaps, held_out = (observations[name] for name in self.reads)
@@ -78,5 +83,7 @@ class Numerics(StreamingDetector):
         uniform = np.zeros(len(loss))
         judged = np.flatnonzero(measured & ~infinite & ~np.isnan(gaps))
         uniform[judged] = [self._uniform.update(gap) for gap in gaps[judged].tolist()]
-        signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0))
+        solved = np.logical_or.accumulate(np.append(self._solved, ~infinite & (norm == 0.0) & (loss == 0.0)))
+        self._solved = bool(solved[-1])
+        signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0) & ~solved[:-1])
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

@@ -30,7 +30,6 @@ from rmetric.robust.context import (
 from rmetric.robust.gradients import (
     EXPLAINED_NATS,
     EXPLAINED_PER_NAT,
-    FADES,
     LEARNING,
     Fading,
     GradientEvidence,
@@ -155,6 +154,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
         held_up, agreeing = _steps(of, rates_before, part, log_size - before)
+        (agreeing,) = _without_rise(_fading(of._slowing, windows.logarithms(rates)), agreeing)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
@@ -209,7 +209,7 @@ def _without_rise(where: NDArray[np.bool_], *statistics: Column) -> tuple[Column
 def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:
     """Where the last values fade."""
     finite = np.where(np.isfinite(values), values, math.nan)
-    return _over_last(of.recent, finite, lambda last: last[-1] <= last[0] - FADES) == 1.0
+    return _over_last(of.recent, finite, lambda last: last[-1] <= last[0] - of.by) == 1.0
 
 
 def _held(of: Held, z: Column) -> Column:

@@ -70,6 +70,10 @@ class Zeros:
         """Whether the last size was no 0."""
         return self._zeros == 0
 
+    def expect(self, zeros: int) -> None:
+        """Take so many in a row for what the run has had, as an announced pause may."""
+        self._longest = max(self._longest, zeros)
+
     def pass_by(self, sizes: int) -> None:
         """Take in so many sizes none of which is 0, where :attr:`none_lately`."""
         self._sizes += sizes
@@ -86,22 +90,23 @@ class Zeros:
 
 
 class Fading:
-    """Detects logarithms of which the last is much smaller than the first of eight: what once leapt and dies away.
+    """Detects logarithms of which the last is much smaller than the first of so many: what once leapt and dies away.
 
     >>> fading = Fading()
     >>> [fading.update(5.0 - 0.1 * record) for record in range(9)][6:]
     [False, True, True]
     """
 
-    def __init__(self) -> None:
-        self.recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
+    def __init__(self, records: int = LEVEL_RECORDS, by: float = FADES) -> None:
+        self.recent: deque[float] = deque(maxlen=records)
+        self.by = by
 
     def update(self, value: float) -> bool:
         """Whether the last eight logarithms fade with the next one; one that is not finite is left out."""
         if not math.isfinite(value):
             return False
         self.recent.append(value)
-        return len(self.recent) == LEVEL_RECORDS and self.recent[-1] <= self.recent[0] - FADES
+        return len(self.recent) == self.recent.maxlen and self.recent[-1] <= self.recent[0] - self.by
 
 
 class Update:
@@ -201,7 +206,7 @@ class GradientEvidence:
     )
     _read = staticmethod(reader(reads))
 
-    def __init__(self, window: int, warm_up: int, after: int) -> None:
+    def __init__(self, window: int, warm_up: int, after: int, zeros: tuple[Zeros, Zeros] | None = None) -> None:
         self._after = after
         """Step after which the run, or what it does since it was changed, began."""
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
@@ -209,9 +214,15 @@ class GradientEvidence:
         self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
         self._rate, self._drops = math.nan, Seldom(since=RATES_BETWEEN)
-        self._zero_norms, self._zero_updates = Zeros(warm_up), Zeros(warm_up)
+        self._zero_norms, self._zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
         self._all_learned = False
+        self._slowing = Fading(window // 2, math.log(RATE_FACTOR))
         self.forget_steps()
+
+    @property
+    def zeros(self) -> tuple[Zeros, Zeros]:
+        """What is known of norms and updates of 0, for what comes after this."""
+        return self._zero_norms, self._zero_updates
 
     def forget_steps(self) -> None:
         """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
@@ -242,6 +253,8 @@ class GradientEvidence:
         agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
         if self._fading.update(ratio):
             held, agreeing = _without_rise(held, agreeing)
+        if self._slowing.update(logarithm(self._rate)):  # smaller steps agree more
+            (agreeing,) = _without_rise(agreeing)
         solved = update == 0.0 and (self._all_learned or learned_before)
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf

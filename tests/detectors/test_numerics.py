@@ -2,10 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 
 from rmetric.detectors import Numerics
 from rmetric.measurements import Observation
+from rmetric.records import Observations
 
 HEALTHY = {"training_loss": 2.0, "grad_norm": 1.0, "non_finite_count": 0.0, "uniform_gap": 2.0 - math.log(256)}
 
@@ -34,6 +36,16 @@ def test_each_sign_counts(changes: dict[str, float], signs: float) -> None:
     if "grad_norm" in changes and math.isnan(changes["grad_norm"]):
         changes = {**changes, "grad_norm": None}  # not measured
     assert score_after_learning(**changes) == signs
+
+
+def test_gradients_of_zero_are_none_after_a_batch_that_was_solved() -> None:
+    rows = [(2.0, 1.0), (0.5, 0.0), (0.0, 0.0), (0.03, 0.0), (0.5, 1.0), (0.03, 0.0)]
+    made = {"training_loss": [loss for loss, _ in rows], "grad_norm": [norm for _, norm in rows]}
+    observations = Observations(np.arange(1, 7), {name: np.array(values) for name, values in made.items()})
+    detector = Numerics()
+    assert detector.extend(observations).tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
+    assert [Numerics().update(each) for each in observations][3] == 1.0
+    assert [detector.update(each) for each in observations] == [0.0] * 6  # the batch is remembered
 
 
 def test_a_validation_loss_counts_in_the_record_of_its_evaluation() -> None:

@@ -309,6 +309,16 @@ def test_after_a_rate_that_drops_by_a_step_of_its_schedule_gradients_may_agree_a
         np.testing.assert_array_equal(one_by_one, Statistics.of(run))
 
 
+def test_gradients_may_agree_where_the_rate_comes_down() -> None:
+    agree = (LATER, np.where(np.arange(500 - ONSET) > 150, 0.9, columns()["grad_agreement"][LATER]))
+    to_zero = 1e-3 * np.cos(np.linspace(0.0, np.pi / 2, 500 - ONSET, endpoint=False)) ** 4
+    for rate, is_evidence in ((to_zero, False), (1e-3, True)):
+        run = disturbed({"grad_agreement": agree, "learning_rate": (LATER, rate)})
+        streamed = Statistics()
+        assert (highest("grad_agreement.held", run, slice(-60, None)) > 1.0) == is_evidence
+        np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+
+
 def test_a_gradient_that_is_not_finite_is_certain() -> None:
     assert statistic("non_finite_count.jump", disturbed({"non_finite_count": (LATER, 1.0)}))[ONSET] == math.inf
 
@@ -317,6 +327,20 @@ def test_a_gradient_that_is_not_finite_is_certain() -> None:
 def test_a_size_that_becomes_zero_is_certain_in_the_third_record(name: str) -> None:
     found = np.isposinf(statistic(name, disturbed({name.partition(".")[0]: (LATER, 0.0)})))
     assert np.flatnonzero(found)[0] == ONSET + ZEROS - 1
+
+
+@pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
+@pytest.mark.parametrize(("changed", "records"), [("thawed", ZEROS), ("planned_changes", 3 * (1 + 32))])
+def test_a_size_that_is_zero_from_a_change_on_is_told_later_where_that_was_announced(
+    name: str, changed: str, records: int
+) -> None:
+    made = {name.partition(".")[0]: (LATER, 0.0)}
+    if changed == "planned_changes":
+        made[changed] = (slice(ONSET, ONSET + 1), 1.0)
+    else:
+        made["trained_parameters"] = (slice(None), np.where(np.arange(500) < ONSET, 10.0, 20.0))
+    found = np.isposinf(statistic(name, disturbed(made)))
+    assert np.flatnonzero(found)[0] == ONSET + records - 1
 
 
 @pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
