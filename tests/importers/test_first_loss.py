@@ -27,11 +27,22 @@ def test_a_first_loss_of_one_step_is_left_out_where_the_others_are_of_a_hundred(
     assert any("is of one step" in text for text in notes)
 
 
-@pytest.mark.parametrize(("first", "begin"), [(2.3, 1), (0.3, 1), (0.005, 1), (0.023, 100), (-0.023, 1), (0.0, 1)])
+@pytest.mark.parametrize(
+    ("first", "begin"), [(2.3, 1), (0.3, 1), (0.005, 1), (1.4, 1), (0.023, 100), (-0.023, 1), (0.0, 1)]
+)
 def test_another_first_loss_is_kept(first: float, begin: int, tmp_path: Path) -> None:
     steps, notes = steps_and_notes(tmp_path, windows(first, begin))
     assert steps[0] == begin
     assert not any("is of one step" in text for text in notes)
+
+
+@pytest.mark.parametrize(
+    "losses", [[2.3, 150.0, 140.0, 160.0], [float("nan")] * 6, [float("inf")] * 6, [0.023, 2.2, 2.1]]
+)
+def test_a_run_that_breaks_at_once_keeps_its_first_loss(losses: list[float], tmp_path: Path) -> None:
+    lines = [f"step {100 * row} loss {loss}" for row, loss in enumerate([*losses, *losses[1:] * 3])]
+    steps, _ = steps_and_notes(tmp_path, lines if len(losses) > 3 else lines[:3])
+    assert steps[0] == 0
 
 
 def test_a_loss_that_is_printed_each_step_is_kept_though_it_leaps(tmp_path: Path) -> None:
