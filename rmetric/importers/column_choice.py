@@ -98,7 +98,6 @@ class _Choice:
         self._choose_counters()
         self._choose_time()
         columns = self._columns
-        columns.trained_rows = max((seen.count for seen in self._all("training_loss")), default=0)
         is_plain = columns.counters and not columns.are_batches and self._notes == hints
         columns.are_plain = bool(self._fields and is_plain) and all(len(ranks) == 1 for ranks in self._found.values())
         return columns
