@@ -42,6 +42,8 @@ LINES: dict[str, dict[str, Any]] = {
     "step 5 - ELBO: -35.1": {"step": 5, "ELBO": -35.1},
     "step 50 grad_norm inf lr: 0.1": {"step": 50, "grad_norm": math.inf, "lr": 0.1},
     "step 50 loss nan count 3": {"step": 50, "loss nan count": 3},
+    "[1/90] batch 20/60 loss 2.5": {"batch": 20, "batch of": 60, "loss": 2.5},
+    "1/90 | batch: 0, loss 2.5": {"batch": 0, "loss": 2.5},
     "loss 3.8 at step 50": {"loss": 3.8, "step": 50},
     "INFO:root:step 50 loss 3.9": {"step": 50, "loss": 3.9},
     "step 5 loss -1.#IND, gnorm: 1.#INF00 (1.#QNAN)": {"step": 5, "loss": math.nan, "gnorm": math.nan},
