@@ -13,6 +13,7 @@ from rmetric.importers.names import (
     COUNTER_WORDS,
     DATA_WORDS,
     TEST_WORDS,
+    TRAINING_WORDS,
     VALIDATION_WORDS,
     loss_of_data,
     meanings,
@@ -29,11 +30,14 @@ _TOKEN = re.compile(r"[^\s\[\](){}|,;:=]+")
 _LOGGED = re.compile(rf"\b(?:{'|'.join(LEVELS)})\b(?::[\w.]+:)?")
 """The level of a message, and the name of its logger where that follows: ``INFO:root:``."""
 _LOSS = re.compile("loss", re.IGNORECASE)
-_HELD_OUT = re.compile(rf"(?<![a-z])(?:{'|'.join(VALIDATION_WORDS | TEST_WORDS)})(?![a-z])", re.IGNORECASE)
+_HELD_OUT, _TRAINING = (
+    re.compile(rf"(?<![a-z])(?:{'|'.join(words)})(?![a-z])", re.IGNORECASE)
+    for words in (VALIDATION_WORDS | TEST_WORDS, TRAINING_WORDS)
+)
 _OF_WHICH = re.compile(r"^(?:validation|test) ")
 """What a name begins with that a word of data somewhere before it was given to."""
 _PARTS_OF_A_PATH = re.compile(r"[./:]")
-_OF_SETS = frozenset("set data dataset loader split subset clean other".split())
+_OF_SETS = frozenset(("set", "data", "dataset", "loader", "split", "subset", "clean", "other"))
 _DIGITS = re.compile(r"\d+")
 _NO_DATA = "log"
 """What is read for such a word."""
@@ -73,7 +77,7 @@ def _tokens_of_a_training(
     told: Counter[str] = Counter()
     for text, found in reports:
         losses, bare = _losses(found, fields), _losses(pairs(without_data(text, tokens)), fields)
-        tells_both = len({*losses.values()}) > 1
+        tells_both = len({*losses.values()}) > 1 or _goes_on_with_training(text)
         if bare != losses and (tells_both or {*map(_without_data, bare)} != {*map(_without_data, losses)}):
             return frozenset()
         told.update({*bare.values()})
@@ -97,6 +101,12 @@ def without_data(text: str, tokens: Set[str]) -> str:
             parts += [text[end : match.start()], _HELD_OUT.sub(_NO_DATA, match[0])]
             end = match.end()
     return "".join([*parts, text[end:]])
+
+
+def _goes_on_with_training(text: str) -> bool:
+    """Whether a word of training stands behind the first loss: ``{'val': {'loss': 2.5}, 'train': {'loss': 2.4}}``."""
+    loss = _LOSS.search(text)
+    return loss is not None and _TRAINING.search(text, loss.end()) is not None
 
 
 def _losses(names: Iterable[str], fields: FieldMap) -> dict[str, str]:
