@@ -110,7 +110,7 @@ def _goes_on_with_training(text: str) -> bool:
 
 
 def _losses(names: Iterable[str], fields: FieldMap) -> dict[str, str]:
-    """Names that may be losses → ours, in their order."""
+    """Names that may be losses → ours."""
     return {name: ours for name in names for ours, _ in meanings(name, fields) if ours in LOSSES}
 
 
