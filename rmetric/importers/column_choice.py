@@ -98,7 +98,6 @@ class _Choice:
         self._choose_counters()
         self._choose_time()
         columns = self._columns
-        columns.trained_rows = max((seen.count for seen in self._all("training_loss")), default=0)
         is_plain = columns.counters and not columns.are_batches and self._notes == hints
         columns.are_plain = bool(self._fields and is_plain) and all(len(ranks) == 1 for ranks in self._found.values())
         return columns
@@ -189,7 +188,7 @@ class _Choice:
 
     def _choose_over_parts(self, ours: str, best: str, losses: list[str]) -> None:
         """Choose a loss that is named after no part; the whole of it and others, if numbers or names tell that one."""
-        names = [name for name in losses if not is_copy(name)]
+        names = [name for name in losses if not is_copy(name, losses)]
         others = [name for name in distinct([best, *names], self._survey.first) if name != best]
         wholes = [name for name in others if is_whole(name) and not is_of_a_kind(name)]
         if sum_of_it := whole_of(best, [best, *others], self._survey.first):
@@ -203,7 +202,7 @@ class _Choice:
 
     def _choose_parts(self, ours: str, parts: list[str]) -> None:
         """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
-        parts = [name for name in parts if not is_copy(name)] or parts
+        parts = [name for name in parts if not is_copy(name, parts)] or parts
         if any(map(is_of_an_agent, parts)):
             parts = [name for name in parts if not is_bonus(name)]
         if not parts:

@@ -27,8 +27,6 @@ class Columns:
     """True if the counters count the batches of an epoch."""
     epochs_count: bool = False
     """True if, without counters, the epoch is the step."""
-    trained_rows: int = 0
-    """Surveyed rows that have a training loss."""
     known: set[str] = field(default_factory=set)
     """Names that the log has had so far."""
     fills_gaps: bool = False

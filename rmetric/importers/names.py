@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 from rmetric.importers.base import FieldMap, plain
@@ -36,10 +37,11 @@ _USUAL = (
     | _words("loss losses total mean avg average overall lm ce nll step iter batch epoch value running current global")
     | _words("is with the minibatch mini token word words log metrics model bce")
 )
-_BEST_SO_FAR = _words("best lowest improve improved improvement decrease decreased")
-"""Of a loss that is the lowest one by now: a sequence of these only falls, without the evaluations that were worse."""
-_NO_LOSS = _BEST_SO_FAR | _words(
-    "scale scaler scaling ppl weight coef coefficient min max std var num time change diff delta"
+_IMPROVED = _words("improve improved improvement decrease decreased")
+"""Words behind ``loss`` of one that is the lowest by now: a sequence of these only falls, without the evaluations that
+were worse."""
+_NO_LOSS = _words(
+    "best lowest scale scaler scaling ppl weight coef coefficient min max std var num time change diff delta"
     " target threshold exp count every interval ema aux multiplier factor"
 )
 
@@ -59,7 +61,7 @@ _OF_TIME = _words("batch step iter")
 _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 _NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
-_COPY = re.compile(r"loss[:/](?:sum|mean)$|(?:^|[\W_])scaled(?:$|[\W_])", re.IGNORECASE)
+_COPY = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
 USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 350, 390, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, the exponential of one, a number that is named after its data alone (``learn: 0.5  test: 0.6``),
@@ -210,13 +212,18 @@ def apart_from_numbers(name: str) -> str:
     return _NUMBERS.sub("#", name)
 
 
-def is_copy(name: str) -> bool:
+def is_copy(name: str, others: Iterable[str]) -> bool:
     """Whether a loss is named as the very same as another one, summed or averaged over something, or scaled.
 
-    >>> [is_copy(name) for name in ("loss:sum", "loss_scaled", "unscaled_loss")]
-    [True, True, False]
+    >>> [is_copy(name, ["kl_loss"]) for name in ("loss:sum", "loss_scaled", "scaled_kl_loss", "scaled_bbox_loss")]
+    [True, True, True, False]
     """
-    return _COPY.search(name) is not None
+    words = plain(name).split("_")
+    rest = [word for word in words if word != "scaled"]
+    is_scaled = rest != words and (
+        DATA_WORDS | WHOLE_WORDS | {"loss"} >= {*rest} or rest in (plain(other).split("_") for other in others)
+    )
+    return is_scaled or _COPY.search(name) is not None
 
 
 def is_bonus(name: str) -> bool:
@@ -333,12 +340,14 @@ def _loss(words: list[str]) -> tuple[str, int] | None:
     of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
     if ours == "validation_loss" and present & _QUALITIES:
         return None
-    if present & {"loss", "losses", "nll"} and not present & _NO_LOSS:
+    behind = words[words.index("loss") :] if "loss" in present else []
+    may_be_one = not present & _NO_LOSS and _IMPROVED.isdisjoint(behind)
+    if present & {"loss", "losses", "nll"} and may_be_one:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ["value", "loss"]:
             unusual.append("value")  # that of a critic
         return ours, of_tests + (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
-    if _is_like_a_loss(present) and not present & _NO_LOSS:
+    if _is_like_a_loss(present) and may_be_one:
         return ours, of_tests + LIKE_A_LOSS + len(words)
     if present & _PERPLEXITIES and present - _PERPLEXITIES <= _USUAL | TEST_WORDS:
         return ours, of_tests + PERPLEXITY + len(words)

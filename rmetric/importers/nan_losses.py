@@ -8,55 +8,30 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from rmetric.batches import NumberedEvent
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import FieldMap
 from rmetric.importers.columns import Columns
-from rmetric.importers.names import DATA_WORDS, TRAINING_WORDS, means_loss
-from rmetric.importers.rows import Row, Rows, epoch_of
+from rmetric.importers.names import means_loss
+from rmetric.importers.rows import Row, epoch_of
 from rmetric.importers.run_marks import note
 from rmetric.importers.survey import Survey
-from rmetric.log_lines import OnDamage
 
 KNOWN, LASTING = 20, 20
-"""Rows with a loss before, and rows in a row without one, from which on an empty loss is taken for NaN; fewer before,
-without a gap, are enough where the log has no loss after them."""
+"""Rows with a loss before, and rows in a row without one, from which on an empty loss is taken for NaN."""
 RARE = 20
 """Rows with a loss for each that was empty before, at least: a column that is seldom filled says nothing by a gap."""
 MOST_HELD = 64
 """Rows that are held until that is known, those between that say something else among them."""
 TOLD = 3
-"""Rows without a loss at the end, too few to be taken for NaN, that are worth a word."""
+"""Rows without a loss at the end, not taken for NaN, that are worth a word where every row before had one."""
 LEAST_BEFORE_ZERO, BEFORE_ZERO = 1e-2, 3
 """Least that one of so many losses before the first 0 is: one that falls to 0 by itself gets smaller first."""
 ZEROS_IN_A_ROW = 3
-_ACCURACIES = frozenset(("acc", "accuracy"))
 
 
 def losses_left_empty(survey: Survey, fields: FieldMap) -> list[str]:
     """Losses of which no row has a value, in a log that has no other."""
     losses = [name for name in survey.empty if means_loss(name, fields)]
     return [] if any(means_loss(name, fields) for name in survey.seen) else losses
-
-
-def was_computed(loss: str, survey: Survey) -> bool:
-    """Whether an accuracy on the training data stands in each row that names a loss, :data:`LASTING` at least."""
-    rows = survey.beside(loss, (loss,))
-    return rows >= LASTING and any(seen.count == rows and _is_accuracy(name) for name, seen in survey.seen.items())
-
-
-def _is_accuracy(name: str) -> bool:
-    words = {*plain(name).split("_")}
-    return not words.isdisjoint(_ACCURACIES) and words.isdisjoint(DATA_WORDS - TRAINING_WORDS)
-
-
-def with_nan(read: Rows, names: Iterable[str]) -> Rows:
-    """Rows in which these names have the value NaN where they are empty."""
-
-    def spelled_out(on_damage: OnDamage) -> Iterator[Row]:
-        for row in read(on_damage):
-            row.values |= {name: math.nan for name in names if row.values.get(name, math.nan) is None}
-            yield row
-
-    return spelled_out
 
 
 class EmptyLosses:
@@ -74,7 +49,7 @@ class EmptyLosses:
     def __init__(self, columns: Columns, run_of: Callable[[Row], str | None]) -> None:
         self._columns, self._names, self._run_of = columns, columns.fields.get("training_loss", ()), run_of
         self._latest = Row(0, {})
-        self._known = self._passed = self._stated = 0
+        self._known = self._passed = 0
         self._held: list[Row] = []
         self.lasting = 0
         """Rows in a row without a loss, by now."""
@@ -86,7 +61,6 @@ class EmptyLosses:
                 yield from self._released()
                 self._passed += self.lasting
                 self._known, self.lasting, self._latest = self._known + 1, 0, row
-                self._stated += 1
                 yield row
             elif self._lacks_it(row):
                 yield from self._add(row)
@@ -103,12 +77,13 @@ class EmptyLosses:
     @property
     def are_told(self) -> bool:
         """Whether the last rows without a loss are worth a word, though it is open what they mean."""
-        return TOLD <= self.lasting < LASTING and self._may_be_nan
+        are_few = self.lasting < LASTING and self._may_be_nan
+        followed_few = 0 < self._known < KNOWN and not self._passed  # as NaN, or with a loss of every hundredth row
+        return self.lasting >= TOLD and (are_few or followed_few)
 
     @property
     def _may_be_nan(self) -> bool:
-        is_the_last = self._known > 0 and not self._passed and self._stated == self._columns.trained_rows
-        return is_the_last or self._known >= max(KNOWN, RARE * self._passed)
+        return self._known >= max(KNOWN, RARE * self._passed)
 
     def _add(self, row: Row) -> Iterator[Row]:
         """Take up a row without a loss."""

@@ -198,7 +198,7 @@ def pairs(line: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     listed: set[str] = set()
     data = _Data()
-    end, beside = 0, ""
+    end, beside, is_guess = 0, "", False
     for match in _VALUE.finditer(_prepared(line)):
         begin, stop = match.span()
         gap = match.string[end:begin]
@@ -213,6 +213,10 @@ def pairs(line: str) -> dict[str, Any]:
         name = name or without_a_name(match["unit"], match.string, stop)
         if not name or (name in found and name == LINE_NUMBER):
             continue
+        if is_guess and said and name.casefold() == "batch":
+            is_guess = False  # "[1/90] batch 0/60": the first one was none
+            found.pop("batch"), found.pop("batch" + TOTAL, None)
+        is_guess = is_guess or (not said and name == "batch" and name not in found)
         name = with_unit(data.named(name, gap), match["unit"], match.string, stop)
         if name in found:
             continue

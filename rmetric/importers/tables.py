@@ -16,7 +16,7 @@ from rmetric.importers.columns import late_names
 from rmetric.importers.first_loss import without_first_part
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
-from rmetric.importers.nan_losses import losses_left_empty, was_computed, with_nan
+from rmetric.importers.nan_losses import losses_left_empty
 from rmetric.importers.order import in_order
 from rmetric.importers.progress_bars import Bar
 from rmetric.importers.resumed import resumptions
@@ -69,11 +69,6 @@ def imported(
     fields = FieldMap(mapping)
     read = widened(path, read, fields)
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
-    empty, remark = losses_left_empty(survey, fields), ""
-    if empty and was_computed(empty[0], survey):
-        read = with_nan(read, empty)
-        survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
-        remark = f"{names_in_words(empty)}: empty in all rows, beside an accuracy in each: taken as not finite"
     columns = chosen(survey, fields)
     if survey.rows and columns.fields.keys() <= {"learning_rate", "reward"}:
         absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
@@ -81,9 +76,9 @@ def imported(
             raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
         hints = [REWARDS_ALONE] if "reward" in columns.fields else []
         hints = hints + columns.notes[:1] or ["name one with --map training_loss=COLUMN"]
+        empty = losses_left_empty(survey, fields)
         has = names_in_words(survey.seen) + (f"; empty in all rows: {names_in_words(empty)}" if empty else "")
         raise UserError(f"{path} has no column of use (its columns: {has}); {'; '.join(hints)}")
-    columns.notes += [remark] if remark else []
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)

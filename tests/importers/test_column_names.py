@@ -111,6 +111,11 @@ def test_the_best_so_far_is_no_evaluation(name: str) -> None:
     assert not meanings(name, FieldMap({}))
 
 
+@pytest.mark.parametrize("name", ["improved_wgan_loss", "improved loss", "improved_ddpm/loss", "decrease_loss"])
+def test_a_loss_of_something_improved_is_one(name: str) -> None:
+    assert [ours for ours, _ in meanings(name, FieldMap({}))] == ["training_loss"]
+
+
 def test_no_alias_stands_for_two_fields() -> None:
     everything = [alias for aliases in ALIASES.values() for alias in aliases] + list(MAPPED)
     assert len(everything) == len(set(everything))

@@ -42,6 +42,8 @@ LINES: dict[str, dict[str, Any]] = {
     "step 5 - ELBO: -35.1": {"step": 5, "ELBO": -35.1},
     "step 50 grad_norm inf lr: 0.1": {"step": 50, "grad_norm": math.inf, "lr": 0.1},
     "step 50 loss nan count 3": {"step": 50, "loss nan count": 3},
+    "[1/90] batch 20/60 loss 2.5": {"batch": 20, "batch of": 60, "loss": 2.5},
+    "1/90 | batch: 0, loss 2.5": {"batch": 0, "loss": 2.5},
     "loss 3.8 at step 50": {"loss": 3.8, "step": 50},
     "INFO:root:step 50 loss 3.9": {"step": 50, "loss": 3.9},
     "step 5 loss -1.#IND, gnorm: 1.#INF00 (1.#QNAN)": {"step": 5, "loss": math.nan, "gnorm": math.nan},
@@ -174,6 +176,11 @@ def test_a_word_of_data_before_all_reports_tells_no_data(prefix: str, tmp_path: 
     assert np.isfinite(observations["validation_loss"]).sum() >= 29
 
 
+def test_epochs_in_the_messages_of_a_compound_name_are_trained(tmp_path: Path) -> None:
+    (logged,) = runs_of(log(tmp_path, *(f"my-test - INFO - Epoch {epoch} loss: {4 - epoch}" for epoch in range(3))))
+    assert logged.run.observations["training_loss"].tolist() == [4, 3, 2]
+
+
 def test_folds_of_a_cross_validation_are_trained_as_their_learning_rate_tells(tmp_path: Path) -> None:
     lines = (f"cv fold 0 | Epoch {epoch} loss: {4.0 - epoch / 100:.2f} lr: 0.1" for epoch in range(1, 31))
     (logged,) = runs_of(log(tmp_path, *lines))
@@ -181,11 +188,42 @@ def test_folds_of_a_cross_validation_are_trained_as_their_learning_rate_tells(tm
 
 
 @pytest.mark.parametrize(
-    "begin", ["Test: [{0}/30] ", "[val] step {0} ", "step {0} val | ", "test.py:{0} Eval: step {0} "]
+    "begin",
+    [
+        "Test: [{0}/30] ",
+        "[val] step {0} ",
+        "step {0} val | ",
+        "test.py:{0} Eval: step {0} ",
+        "[eval.py:120] INFO: batch {0}/30 ",
+        "- test - INFO - batch {0} ",
+        "| INFO | fairseq_cli.validate | step {0} ",
+        "test-clean: batch {0}/30 ",
+        "[Round {0}] test_clients 100 ",
+        "Epoch {0} | test_set: ",
+        "{{'step': {0}, 'lr': 0.1, 'val': ",
+    ],
 )
 def test_a_log_of_nothing_but_evaluations_stays_one(begin: str, tmp_path: Path) -> None:
-    (logged,) = runs_of(log(tmp_path, *(f"{begin.format(step)}loss {4.0 - step / 100:.2f}" for step in range(1, 31))))
+    end = ", 'train': {'loss': 2.5}}" if "lr" in begin else ""
+    lines = (f"{begin.format(step)}loss {4.0 - step / 100:.2f}{end}" for step in range(1, 31))
+    (logged,) = runs_of(log(tmp_path, *lines))
     assert not np.isfinite(logged.run.observations["training_loss"]).any()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{{'epoch': {0}, 'train_mse': {1}, 'val_mse': {2}}}",
+        "epoch {0}, lr=0.1, rmse(train)={1}, rmse(val)={2}",
+        "step {0} {{'train/bpb': {1}, 'val/bpb': {2}}}",
+        "[{0}]\tcv_agg's train rmse: {1} + 0.1\tcv_agg's valid rmse: {2} + 0.1",
+    ],
+)
+def test_a_word_in_the_name_of_an_evaluation_tells_its_data(line: str, tmp_path: Path) -> None:
+    lines = (line.format(step, 4.0 - step / 100, 5.0 - step / 100) for step in range(30))
+    (logged,) = runs_of(log(tmp_path, *lines))
+    observations = logged.run.observations
+    assert observations["training_loss"].max() == 4.0 and np.nanmax(observations["validation_loss"]) == 5.0
 
 
 def test_a_source_file_that_only_evaluations_are_of_tells_that(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def a_scaled_loss_beside_another() -> Iterator[str]:
         )
 
 
+@layout(Seen(STEPS, LOSSES, note="the sum of 'recon_loss', 'scaled_kl_loss'", file="run.jsonl"))
+def a_scaled_part_of_a_loss() -> Iterator[str]:
+    for step in STEPS:
+        parts = {"recon_loss": loss(step) - apart(step), "scaled_kl_loss": apart(step)}
+        yield json.dumps({"step": step, **parts, "lr": 0.1})
+
+
 @layout(Seen(STEPS, LOSSES, evaluations=POINTS))
 def means_over_the_folds_of_a_cross_validation() -> Iterator[str]:
     for step in STEPS:
