@@ -61,7 +61,7 @@ def tokens_before_reports(texts: Iterable[str], fields: FieldMap) -> Set[str]:
     read = ((text, pairs(text)) for text in texts)
     for text, found in islice((report for report in read if _is_report(report[1], fields)), MOST_REPORTS):
         measured = {part for name, value in found.items() if type(value) is not int for part in name.split()}
-        tokens = {*_tokens(text, measured, has_rate=_has_rate(found, fields))}
+        tokens = {*_tokens(text, measured)}
         common = tokens if common is None else common & tokens
         if not common:
             return frozenset()
@@ -126,11 +126,11 @@ def _has_rate(names: Iterable[str], fields: FieldMap) -> bool:
     return any(ours == "learning_rate" for name in names for ours, _ in meanings(name, fields))
 
 
-def _tokens(text: str, measured: Set[str], *, has_rate: bool) -> Iterator[tuple[str, bool]]:
+def _tokens(text: str, measured: Set[str]) -> Iterator[tuple[str, bool]]:
     """Those of a line, without numbers, each with whether it is the compound name of a logger.
 
-    None from the first loss of the line on, none that names what is measured, and without a learning rate none that may
-    be the name of data.
+    None from the first loss of the line on, none that names what is measured, and behind the level of a message none
+    that may be the name of data.
     """
     level = _LOGGED.search(text)
     for match in _TOKEN.finditer(text):
@@ -138,7 +138,7 @@ def _tokens(text: str, measured: Set[str], *, has_rate: bool) -> Iterator[tuple[
             return
         is_logged = level is not None and match.start() < level.end()
         is_compound = _is_compound(match[0])
-        is_prefix = is_logged or (match[0] not in measured and (has_rate or is_compound))
+        is_prefix = is_logged or (match[0] not in measured and is_compound)
         if is_prefix and _HELD_OUT.search(match[0]):
             yield _DIGITS.sub("", match[0]), is_logged and is_compound
 

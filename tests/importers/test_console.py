@@ -181,16 +181,11 @@ def test_epochs_in_the_messages_of_a_compound_name_are_trained(tmp_path: Path) -
     assert logged.run.observations["training_loss"].tolist() == [4, 3, 2]
 
 
-def test_folds_of_a_cross_validation_are_trained_as_their_learning_rate_tells(tmp_path: Path) -> None:
-    lines = (f"cv fold 0 | Epoch {epoch} loss: {4.0 - epoch / 100:.2f} lr: 0.1" for epoch in range(1, 31))
-    (logged,) = runs_of(log(tmp_path, *lines))
-    assert np.isfinite(logged.run.observations["training_loss"]).all()
-
-
 @pytest.mark.parametrize(
     "begin",
     [
         "Test: [{0}/30] ",
+        "Test: epoch 0 lr 0.1 [{0}/30] ",
         "[val] step {0} ",
         "step {0} val | ",
         "test.py:{0} Eval: step {0} ",
