@@ -15,22 +15,27 @@ LINE_EVERY_S = 30.0
 class _LinesOf:
     """A stream on which the state of a bar is a line, at most one in so many seconds.
 
-    It has no encoding, so that tqdm writes ASCII.
+    It has no encoding, so that tqdm writes ASCII. One that can no longer be written, as a pipe that nobody reads, ends no
+    work.
     """
 
     def __init__(self, stream: TextIO, every_s: float) -> None:
-        self._stream = stream
+        self._stream: TextIO | None = stream
         self._every_s = every_s
         self._written_s = time.monotonic()
 
     def write(self, text: str) -> None:
         state = text.strip()  # without the returns by which a bar is drawn over
-        if state and time.monotonic() - self._written_s >= self._every_s:
-            self._stream.write(state + "\n")
+        if state and self._stream is not None and time.monotonic() - self._written_s >= self._every_s:
             self._written_s = time.monotonic()
+            try:
+                self._stream.write(state + "\n")
+                self._stream.flush()
+            except (OSError, ValueError):
+                self._stream = None
 
     def flush(self) -> None:
-        self._stream.flush()
+        """Nothing waits."""
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
@@ -41,7 +46,10 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
     iterable, options
         As :class:`tqdm.tqdm` takes them.
     """
-    if not sys.stderr.isatty():
-        options["file"] = _LinesOf(sys.stderr, LINE_EVERY_S)
+    stream: TextIO | None = sys.stderr
+    if stream is None:  # as in a process without a console
+        options["disable"] = True
+    elif not getattr(stream, "isatty", bool)():
+        options["file"] = _LinesOf(stream, LINE_EVERY_S)
         options["miniters"] = 1  # tqdm's own guess waits for as many as came before, however slow they have become
     return tqdm(iterable, **options)

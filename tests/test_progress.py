@@ -36,3 +36,27 @@ def test_a_terminal_has_a_bar(monkeypatch):
             return True
 
     assert left_on(monkeypatch, Terminal()).count("\rrun ") >= 3
+
+
+class Broken(io.StringIO):
+    """A pipe whose reader is gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+class Tee:
+    """What people put in place of standard error."""
+
+    def write(self, text: str) -> None:
+        pass
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("stream", [Broken(), None, Tee()])
+def test_work_goes_on_where_nothing_can_be_written(monkeypatch, stream):
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(sys, "stderr", stream)
+    assert list(progress_bar(range(3), delay=0.0, mininterval=0.0)) == [0, 1, 2]
