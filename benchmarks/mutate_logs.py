@@ -28,6 +28,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from rmetric.cli import script
 from rmetric.errors import UserError
 from rmetric.importers import runs_of
 from rmetric.replay import replay_log
@@ -196,6 +197,7 @@ def _progress(starts: range) -> Iterator[int]:
     yield from progress_bar(starts, unit=f"{BATCH} logs")
 
 
+@script
 def main(argv: Sequence[str] | None = None) -> int:
     """Parse, mutate, print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

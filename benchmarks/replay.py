@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import resource
 import subprocess
 import sys
@@ -25,7 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from rmetric.cli import script
 from rmetric.compiled import PAYS_FROM
+from rmetric.engines.processes import pool_for
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.metric import RMetric
 from rmetric.records import NO_FAULT, held
@@ -75,16 +76,16 @@ def write_log(path: Path, records: int) -> None:
         file.write(encode_event({"event": "EXPERIMENT_SUCCESS", "step": records * 10}))
 
 
-def measure(log: str, out: str, queue: Any) -> None:
-    """Replay in this process; put seconds and the peak resident set (MiB) into the queue."""
-    warm_up = Path(out) / "warm_up.jsonl"
+def measure(log: Path, out: Path) -> tuple[tuple[int, bool], float, float]:
+    """Replay in this process: records and whether all is exact, seconds, and the peak resident set (MiB)."""
+    warm_up = out / "warm_up.jsonl"
     write_log(warm_up, PAYS_FROM)
-    replay_to_folder(warm_up, "warm_up", Path(out))  # imports, also those of long logs
+    replay_to_folder(warm_up, "warm_up", out)  # imports, also those of long logs
     started = time.perf_counter()
-    replay = replay_to_folder(Path(log), "replay", Path(out))
+    replay = replay_to_folder(log, "replay", out)
     seconds = time.perf_counter() - started
     exact = replay.agreement["r_metric"].max_difference == 0.0
-    queue.put(((replay.records, exact), seconds, peak_rss_mib()))
+    return (replay.records, exact), seconds, peak_rss_mib()
 
 
 def peak_rss_mib() -> float:
@@ -97,17 +98,13 @@ def peak_rss_mib() -> float:
 
 def measured(records: int, repeats: int) -> dict[str, float]:
     """The best of several replays, each in a fresh process."""
-    context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
         write_log(log, records)
         results = []
         for _ in repeat(None, repeats):
-            queue = context.Queue()
-            process = context.Process(target=measure, args=(str(log), folder, queue))
-            process.start()
-            results.append(queue.get())
-            process.join()
+            with pool_for(measure, 1) as process:
+                results.append(process.submit(measure, log, Path(folder)).result())
         (replayed, exact), seconds, _ = min(results, key=lambda result: result[1])
         assert replayed == records and exact, "the replay does not give what the log holds"
         return {
@@ -137,13 +134,14 @@ def measured_folder(logs: int, records: int) -> dict[str, float]:
     }
 
 
-def main() -> None:
+@script
+def main(argv: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--records", type=int, default=600_000, help="records of the large log (default: 600000, 0.3 GB)"
     )
-    records = parser.parse_args().records
+    records = parser.parse_args(argv).records
     reference, small, large = measured(REFERENCE, 5), measured(max(records // 10, 1), 1), measured(records, 1)
     growth = round(large["peak_rss_mib"] / small["peak_rss_mib"], 3)
     found = {"reference": reference, "small": small, "large": large, "memory_growth": growth}
@@ -151,4 +149,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         print(json.dumps({"us_per_record_quartiles": scores()}, indent=1))
         return
     small_options = ["--smoke"] if args.quick else []
-    large_options = ["--smoke", "--repetitions", "15"] if args.quick else ["--repetitions", "80"]
+    large_options = ["--repetitions", "4"] if args.quick else ["--repetitions", "80"]
     small = study(args.jobs, small_options, 5, args.authors)
     large = study(args.jobs, large_options, 1, args.authors)
     growth = {

@@ -85,7 +85,7 @@ class _Pool(ProcessPoolExecutor):
 def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolExecutor]:
     """Fresh processes for ``work``. Ctrl-C, or an error within the ``with`` block, ends them all at once."""
     of_others = {*active_children()}
-    with _Pool(processes, mp_context=ready_for(work), initializer=_belong_to_parent) as pool:
+    with _Pool(processes, mp_context=ready_for(work), initializer=belong_to_parent) as pool:
         try:
             yield pool
         except BaseException:
@@ -98,7 +98,7 @@ def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolEx
             raise
 
 
-def _belong_to_parent() -> None:
+def belong_to_parent() -> None:
     """Leave Ctrl-C to the process that asks, and end when it does, even where it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()

@@ -81,18 +81,17 @@ def record_group(
         Makes the monitor of each run: its detectors, sinks, hardware watch.
     """
     run, forks = make_run(), [branch for branch in branches if branch.onset is not None]
-    twin = next((branch for branch in branches if branch.onset is None), None)
-    name = twin.name if twin else f"run_twin_of_{branches[0].name}"
-    with work_file(folder, name) as work:
-        config, onsets = twin.config(run) if twin else {}, {branch.onset for branch in forks if branch.onset}
+    twin, onsets = twin_of(branches), {branch.onset for branch in forks if branch.onset}
+    logged = twin in branches
+    with work_file(folder, twin.name) as work:
         # Nobody reads the records of a twin without a log after the last snapshot.
-        watched = schedule.steps if twin else max(onsets) - 1
-        with watching(run, make_monitor(run, work, config)) as monitor:
+        watched = schedule.steps if logged else max(onsets) - 1
+        with watching(run, make_monitor(run, work, twin.config(run))) as monitor:
             truth, snapshots = record_healthy(schedule, run, monitor, work, onsets=onsets, until=watched)
-            if twin is None:
+            if not logged:
                 monitor.detach()
                 train_to_end(schedule, run, monitor, truth)
-        if twin is not None:
+        if logged:
             yield finished(schedule, twin, work, truth, truth)
     for branch in forks:
         assert branch.onset is not None
@@ -109,6 +108,12 @@ def record_group(
                 make_monitor=make_monitor,
             )
             yield finished(schedule, branch, work, own, truth)
+
+
+def twin_of(branches: Sequence[Branch]) -> Branch:
+    """The healthy twin; where it is not among the branches, one that counts workers as they do and leaves no log."""
+    unlogged = Branch(name=f"run_twin_of_{branches[0].name}", config=branches[0].config)
+    return next((branch for branch in branches if branch.onset is None), unlogged)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmetric.cli import Parser, output_folder, script
+from rmetric.cli import Parser, as_typed, output_folder, script
 from rmetric.detectors import DETECTORS
 from rmetric.files import DEFAULT_LOGS
 
@@ -57,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         write(table, out)
         print(to_terminal(table))
     drawing = simulated_vs_real.draw(comparison)
-    write_figures([drawing], "python -m studies.calibration.compare", out)
+    write_figures([drawing], as_typed("python -m studies.calibration.compare", argv), out)
     print(f"tables and {drawing.name} written to {out}/")
 
 

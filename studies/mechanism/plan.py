@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from rmetric.detectors import OwnPastDetector
 from rmetric.errors import UserError
 from rmetric.faults import NO_FAULT, Fault, file_name_part, parse_fault
 from rmetric.streams import stable_hash
-from studies.real_runs.plan import RealSpec, RealStudyPlan
+from studies.real_runs.plan import RealSpec, RealStudyPlan, numbered
 
 LPA, LR = "LOW_PRECISION_ATTENTION:bias_ulp={}", "LARGE_LR:factor={}"
 BOTH = f"{LPA}+{LR}"
@@ -133,7 +133,7 @@ class MechanismPlan:
         for place, group in enumerate(self.groups):
             for spelling in (*group.faults, NO_FAULT):
                 specs += [self._spec(place, group, spelling, repetition + 1) for repetition in range(self.seeds)]
-        return [replace(spec, number=number) for number, spec in enumerate(specs)]
+        return numbered(specs)
 
     def training(self, rows: int) -> RealStudyPlan:
         """Plan of the trainings of a batch size."""

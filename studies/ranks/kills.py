@@ -25,7 +25,7 @@ import torch
 from rmetric.cli import Parser, script, whole_number
 from rmetric.progress import progress_bar
 from rmetric.records import Event
-from studies.ranks.processes import run_processes, start_processes
+from studies.ranks.processes import errors_in, run_processes, running
 from studies.ranks.resumable import CHECKPOINT, LOG, WEIGHTS, train
 
 WORKERS = 2
@@ -65,7 +65,7 @@ def campaign(folder: Path, kills: int, steps: int, seed: int) -> Outcome:
     for each in (reference, again):  # the second one alone tells how long a run takes: all is imported
         begun = time.monotonic()
         if any(run_processes(train, WORKERS, each, (each, steps, STEP_S))):
-            raise RuntimeError("the run that nobody kills does not reach its end")
+            raise RuntimeError(f"the run that nobody kills does not reach its end\n{errors_in(each)}")
     longest_s = time.monotonic() - begun
     outcome, run = Outcome(wrong=differences(reference, again)), 0
     with progress_bar(total=kills) as progress:
@@ -92,21 +92,20 @@ def attempt(folder: Path, steps: int, kill_after_s: float | None, rank: int, out
     """
     if not (folder / CHECKPOINT).exists():
         (folder / LOG).unlink(missing_ok=True)  # nothing to resume: whoever begins anew begins a new log
-    processes = start_processes(train, WORKERS, folder, (folder, steps, STEP_S))
-    processes[rank].join(kill_after_s)
-    if processes[rank].is_alive():
-        os.kill(processes[rank].pid or 0, signal.SIGKILL)
-    for process in processes:
-        process.join(PATIENCE_S)
-        if process.is_alive():
-            outcome.wrong.append(f"{folder.name}: a rank did not end within {PATIENCE_S:.0f} s of its peer's death")
-            process.kill()
-            process.join()
+    with running(train, WORKERS, folder, (folder, steps, STEP_S)) as processes:
+        processes[rank].join(kill_after_s)
+        if processes[rank].is_alive():
+            os.kill(processes[rank].pid or 0, signal.SIGKILL)
+        for process in processes:
+            process.join(PATIENCE_S)
+            if process.is_alive():
+                outcome.wrong.append(f"{folder.name}: a rank did not end within {PATIENCE_S:.0f} s of its peer's death")
     codes = [process.exitcode for process in processes]
     if not any(codes):
         return True
     if codes[rank] != -signal.SIGKILL:
-        raise RuntimeError(f"{folder.name}: exit codes {codes}, though rank {rank} was not killed: the training fails")
+        failed = f"{folder.name}: exit codes {codes}, though rank {rank} was not killed: the training fails"
+        raise RuntimeError("\n".join([failed, errors_in(folder)]))
     outcome.counts["kills"] += 1
     outcome.counts["of the rank that writes the log"] += rank == 0
     outcome.counts["before the first checkpoint"] += not (folder / CHECKPOINT).exists()

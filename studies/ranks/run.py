@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import product
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pandas as pd
@@ -20,10 +23,10 @@ from rmetric.components import SLOW_WORKER
 from rmetric.log_reader import read_log
 from rmetric.progress import progress_bar
 from rmetric.records import Event, Run
-from studies.ranks.processes import run_processes
+from studies.ranks.processes import errors_in, running
 from studies.ranks.training import Slowing, train
 
-WORKERS = 4
+WORKERS, LOG = 4, "run.jsonl"
 PHASES = ("input", "forward", "backward")
 KINDS = ("20 %", "200 ms")
 TOGETHER = 4
@@ -62,12 +65,27 @@ def judged(run: Run, slowing: Slowing) -> dict[str, object]:
     }
 
 
-def _watched(folder: Path, steps: int, slowing: Slowing, seed: int) -> dict[str, object]:
-    log = folder / "run.jsonl"
-    codes = run_processes(train, WORKERS, folder, (log, steps, slowing, seed))
-    if any(codes):
-        raise RuntimeError(f"a process of {slowing} ended with {codes}")
-    return judged(read_log(log), slowing)
+def watched(top: Path, steps: int, runs: Sequence[tuple[Slowing, int]]) -> Generator[dict[str, object]]:
+    """How each run names its slow worker; :data:`TOGETHER` of them at a time, each in a folder of its own."""
+    with ExitStack() as begun:
+        waiting: deque[Callable[[], dict[str, object]]] = deque()
+        for number, (slowing, seed) in enumerate(runs):
+            if len(waiting) == TOGETHER:
+                yield waiting.popleft()()
+            folder = top / str(number)
+            arguments = (folder / LOG, steps, slowing, seed)
+            processes = begun.enter_context(running(train, WORKERS, folder, arguments))
+            waiting.append(partial(_result, processes, folder, slowing))
+        while waiting:
+            yield waiting.popleft()()
+
+
+def _result(processes: Sequence[BaseProcess], folder: Path, slowing: Slowing) -> dict[str, object]:
+    for process in processes:
+        process.join()
+    if any(codes := [process.exitcode for process in processes]):
+        raise RuntimeError(f"a process of {slowing} ended with {codes}\n{errors_in(folder)}")
+    return judged(read_log(folder / LOG), slowing)
 
 
 def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:
@@ -84,12 +102,9 @@ def plan(steps: int, seeds: int) -> list[tuple[Slowing, int]]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study; see the top of this file."""
     args = parser().parse_args(argv)
-    with tempfile.TemporaryDirectory() as top, ThreadPoolExecutor(TOGETHER) as pool:
-        waiting = [
-            pool.submit(_watched, Path(top) / str(number), args.steps, slowing, seed)
-            for number, (slowing, seed) in enumerate(plan(args.steps, args.seeds))
-        ]
-        rows = pd.DataFrame([future.result() for future in progress_bar(waiting)])
+    runs = plan(args.steps, args.seeds)
+    with tempfile.TemporaryDirectory() as top, closing(watched(Path(top), args.steps, runs)) as found:
+        rows = pd.DataFrame([*progress_bar(found, total=len(runs))])
     print(table(rows).to_markdown(index=False))
     return 0
 

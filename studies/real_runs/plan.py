@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from studies.paper.plan import COMMON_FAULTS, CONTROLS_PER_REPETITION, needs_exp
 from studies.real_runs.disturbances import DISTURBANCES
 
 S = TypeVar("S", bound="RealSpec")
-TRAINING_VERSION = 1
+TRAINING_VERSION = 2
 """Raise it when the same plan trains, measures or logs otherwise: studies that were begun before are then not resumed
 (:mod:`rmetric.versions`)."""
 STAND_INS = {"llama-3-8b": "tiny-llama", "mistral-7b": "tiny-mistral", "gpt-4-moe": "tiny-moe"}
@@ -74,6 +74,8 @@ class RealSpec:
     repetition: int
     number: int = 0
     """Number of the run in its study."""
+    twin: str | None = None
+    """Name of the healthy twin that it is a fork of; ``None``: it is one, or its twin leaves no log."""
 
     @property
     def experiment_id(self) -> str:
@@ -169,7 +171,7 @@ class RealStudyPlan:
                 for severity in self.severities:
                     specs += [self._faulty(cell, fault, severity, r + 1) for r in range(self.repetitions)]
             specs += [self._control(cell, number + 1) for number in range(self.controls)]
-        return [replace(spec, number=number) for number, spec in enumerate(specs)]
+        return numbered(specs)
 
     def _faulty(self, cell: Cell, fault: str, severity: str, repetition: int) -> RealSpec:
         for part in fault_parts(fault):
@@ -214,6 +216,13 @@ class RealStudyPlan:
 def _fitting(cell: Cell, faults: Sequence[str]) -> tuple[str, ...]:
     """Faults that the model can have: experts fail where there are some."""
     return tuple(fault for fault in faults if cell.model == STAND_INS["gpt-4-moe"] or not needs_experts(fault))
+
+
+def numbered(specs: Iterable[S]) -> list[S]:
+    """The runs of a whole study in order, each with its number and the name of its twin."""
+    runs = [replace(spec, number=number) for number, spec in enumerate(specs)]
+    twins = {run.group: run.experiment_id for run in runs if run.onset is None}
+    return [run if run.onset is None else replace(run, twin=twins.get(run.group)) for run in runs]
 
 
 def groups_of(specs: Sequence[S]) -> list[list[S]]:

@@ -51,17 +51,16 @@ def train_group(
     plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path, make_monitor: MakeMonitor = monitor_of
 ) -> Iterator[Finished]:
     """Train runs that share their healthy steps, and write their logs; yields each when its log is whole."""
-    twin = next((spec.experiment_id for spec in specs if spec.onset is None), None)
-    branches = [_branch(plan, spec, None if spec.onset is None else twin) for spec in specs]
+    branches = [_branch(plan, spec) for spec in specs]
     make_run = partial(fresh_run, plan, specs[0])
     for recorded in record_group(make_run, plan, branches, folder, make_monitor=make_monitor):
         yield finished_recording(recorded)
 
 
-def _branch(plan: RealStudyPlan, spec: RealSpec, twin: str | None) -> Branch:
+def _branch(plan: RealStudyPlan, spec: RealSpec) -> Branch:
     return Branch(
         name=spec.experiment_id,
-        config=lambda run: _config(plan, run, spec, twin),
+        config=lambda run: _config(plan, run, spec),
         onset=spec.onset,
         fault=spec.make_fault(),
         details=f"{spec.fault} ({spec.severity}) begins",
@@ -69,7 +68,7 @@ def _branch(plan: RealStudyPlan, spec: RealSpec, twin: str | None) -> Branch:
     )
 
 
-def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec, twin: str | None) -> dict[str, Any]:
+def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec) -> dict[str, Any]:
     own = {
         "experiment_id": spec.experiment_id,
         "model_type": spec.model,
@@ -86,7 +85,7 @@ def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec, twin: st
         "learning_rate": run.config.learning_rate,
         "fault_injection": fault_entry(spec.make_fault(), spec.severity, spec.onset),
         "disturbance": described(DISTURBANCES[spec.disturbance], spec.onset) if spec.disturbance else None,
-        "twin": twin,
+        "twin": spec.twin,
     }
     return log_config(run, own)
 

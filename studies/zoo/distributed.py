@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.live.models.structure import unwrapped
 from rmetric.monitor import TrainingMonitor
-from rmetric.twins.group import Branch, RecordedRun, finished, work_file
+from rmetric.twins.group import Branch, RecordedRun, finished, twin_of, work_file
 from rmetric.twins.snapshots import Schedule, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
 from studies.processes import training_device
@@ -82,12 +82,11 @@ def record_processes(
     """
     if any(branch.change for branch in branches):
         raise ValueError("a run of several processes is recorded without benign changes")
-    wanted = next((branch for branch in branches if branch.onset is None), None)
-    twin = wanted or Branch(name=f"run_twin_of_{branches[0].name}", config=branches[0].config)
+    twin = twin_of(branches)
     with work_file(folder, twin.name) as work:
         truth = _trained_in_processes(kind, seed, schedule, twin, work)
-        if wanted is not None:
-            yield finished(schedule, wanted, work, truth, truth)
+        if twin in branches:
+            yield finished(schedule, twin, work, truth, truth)
     for branch in branches:
         if branch.onset is not None:
             with work_file(folder, branch.name) as work:

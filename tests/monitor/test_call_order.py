@@ -533,7 +533,7 @@ IN_ORDER: list[Loop] = [
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch compiles its own
 @pytest.mark.parametrize("loop", IN_ORDER, ids=lambda loop: loop.__name__)
 def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list[str]]) -> None:
     training = Training(detectors=[])
@@ -543,7 +543,7 @@ def test_nothing_is_told_of_a_loop_in_order(loop: Loop, heard: Callable[[], list
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")  # torch compiles its own
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")  # torch compiles its own
 def test_a_compiled_update_is_compiled_as_without_a_monitor() -> None:
     breaks, weights = [], []
     for watched_too in (True, False):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,8 @@ def test_the_command_writes_tables_and_the_figure(
     folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     simulated, real = map(str, folders)
-    main(["--simulated", simulated, "--real", real, "--out", str(tmp_path / "out"), "--no-detectors", "--jobs", "1"])
+    asked = ["--simulated", simulated, "--real", real, "--out", str(tmp_path / "out"), "--no-detectors", "--jobs", "1"]
+    main(asked)
+    assert shlex.join(asked) in (tmp_path / "out" / "captions.md").read_text()
     assert "Simulated against real" in capsys.readouterr().out
     assert {path.suffix for path in (tmp_path / "out").iterdir()} >= {".md", ".csv", ".png"}

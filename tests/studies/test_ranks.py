@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,9 @@ from rmetric.records import Observations, Run
 from studies.ranks import kills, resumable
 from studies.ranks.kills import campaign, cut_short, differences, inconsistencies
 from studies.ranks.processes import run_processes
-from studies.ranks.run import judged, table
+from studies.ranks.run import LOG, judged, table
 from studies.ranks.training import Slowing
+from tests.helpers import ROOT, hearing_ctrl_c
 
 gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
 
@@ -67,13 +72,31 @@ class _Ended:
 
 def test_a_rank_that_crashes_by_itself_is_no_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     outcome = kills.Outcome()
-    monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(1), _Ended(resumable.PEER_LOST)])
+    monkeypatch.setattr(kills, "running", lambda *asked: nullcontext([_Ended(1), _Ended(resumable.PEER_LOST)]))
     with pytest.raises(RuntimeError, match=r"exit codes \[1, 3\], though rank 1 was not killed"):
         kills.attempt(tmp_path, 20, None, 1, outcome)
     assert not outcome.counts["kills"]
-    monkeypatch.setattr(kills, "start_processes", lambda *asked: [_Ended(resumable.PEER_LOST), _Ended(-signal.SIGKILL)])
+    killed = [_Ended(resumable.PEER_LOST), _Ended(-signal.SIGKILL)]
+    monkeypatch.setattr(kills, "running", lambda *asked: nullcontext(killed))
     assert not kills.attempt(tmp_path, 20, 0.1, 1, outcome)
     assert outcome.counts["kills"] == 1
+
+
+@gloo
+@pytest.mark.long
+@pytest.mark.parametrize("study", ["run", "kills"])
+def test_ctrl_c_ends_all_processes_with_one_line(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, "-m", f"studies.ranks.{study}"]
+    options: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with hearing_ctrl_c():
+        process = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **options)
+    while not [*tmp_path.rglob(LOG)]:
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
+    assert (process.communicate(timeout=60)[1], process.returncode) == ("interrupted\n", 130)
+    assert not [*tmp_path.glob("*/*")]
 
 
 def _train_or_die(rank: int, folder: Path, steps: int, dies_at: int) -> None:

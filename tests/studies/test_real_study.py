@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from studies.real_runs.disturbances import DISTURBANCES
 from studies.real_runs.plan import MATRIX, RealSpec, RealStudyPlan, groups_of
 from studies.real_runs.run import OPTIMIZERS, TORCH, fresh_run, train_group
 from studies.runner import MANIFEST, run_study
+from tests.helpers import lines_of
 from tests.live.live import read
 
 SMALL = RealStudyPlan(steps=60, rows=4, length=24, workers=2, eval_every=10, device="cpu")
@@ -89,7 +91,7 @@ def test_a_study_can_be_narrowed() -> None:
 @pytest.mark.parametrize("architecture", ["gpt-4-moe", "mistral-7b"])
 def test_a_run_has_the_same_seed_and_onset_in_a_smaller_study(architecture: str) -> None:
     def runs(plan: RealStudyPlan) -> set[RealSpec]:
-        return {replace(spec, number=0) for spec in plan.specs()}
+        return {replace(spec, number=0, twin=None) for spec in plan.specs()}
 
     assert runs(RealStudyPlan().only([architecture], [])) < runs(RealStudyPlan())
     assert runs(RealStudyPlan.smoke().only([architecture], [])) < runs(RealStudyPlan.smoke())
@@ -264,6 +266,27 @@ def test_what_was_finished_is_kept_and_the_rest_is_made(
     assert "torch" in manifest["study"]["libraries"]
     with pytest.raises(UserError, match="another study"):
         run_study(replace(plan, seed=2), tmp_path, backend=TORCH, resume=True)
+
+
+@pytest.mark.slow
+def test_a_fork_that_is_made_again_after_its_twin_has_the_same_log(tmp_path: Path) -> None:
+    cell = replace(MATRIX[0], faults=("LR_SPIKE",))
+    plan = replace(SMALL, cells=(cell,), severities=("high",), repetitions=1, controls=1)
+    fork, twin = plan.specs()
+    run_study(plan, tmp_path, backend=TORCH)
+    log = tmp_path / f"{fork.experiment_id}.jsonl"
+    before = _without_times(log)
+    assert before[0]["config"]["twin"] == twin.experiment_id
+    log.unlink()
+    assert run_study(plan, tmp_path, backend=TORCH, resume=True).made == 1
+    assert _without_times(log) == before
+
+
+def _without_times(log: Path) -> list[dict[str, Any]]:
+    """Events of a log without what the machine's mood has an influence on."""
+    timed = {*CLOCK, "step_time_max_s", "hardware_events", "lambda_norm", "r_metric", "alerts"}
+    events = [event for event in lines_of(log.read_bytes()) if event["event"] not in ("ALERT", "HARDWARE_EVENT")]
+    return [{name: value for name, value in event.items() if name not in timed} for event in events]
 
 
 @pytest.mark.long

@@ -63,7 +63,7 @@ def test_a_model_that_a_loop_calls_in_parts_is_looked_at_and_one_that_is_called_
     assert probe.measure() == {}
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.script")
 def test_a_part_that_takes_no_hook_is_passed_by() -> None:
     model = nn.Sequential(torch.jit.script(nn.Linear(2, 3)), nn.Linear(3, 1))
     probe = BatchProbe(model)

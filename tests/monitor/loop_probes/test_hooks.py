@@ -17,7 +17,7 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, UpdateProbe
 from tests.monitor.loop_invariants.common import Loop, Normalised
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace")
 def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_end() -> None:
     loop = Loop()
     twin = copy.deepcopy(loop.model)
