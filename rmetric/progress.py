@@ -15,8 +15,8 @@ LINE_EVERY_S = 30.0
 class _LinesOf:
     """A stream on which the state of a bar is a line, at most one in so many seconds.
 
-    It has no encoding, so that tqdm writes ASCII. One that can no longer be written, as a pipe that nobody reads, ends no
-    work.
+    It has no encoding, so that tqdm writes ASCII. If it can no longer be written, as a pipe that nobody reads, the work
+    goes on.
     """
 
     def __init__(self, stream: TextIO, every_s: float) -> None:
