@@ -22,6 +22,7 @@ REMARKS = {
     "other optimizer": "the optimizer that was watched updates no parameter of the model",
     "optimizer replaced": "the optimizer that was watched made no updates any more",
     "no gradients": "no gradient was there to be watched",
+    "in part": "gradients, updates and loss were those of the first process's part alone",
     "rate of 0": "the learning rate was 0 in its first steps",
     "answer ignored": "an update was made that the monitor had refused",
     "update first": "updates were made before the monitor was asked, and none could be refused",

@@ -70,6 +70,9 @@ WORDS = {
     "updates are",
     "rate of 0": f"the learning rate was 0 in the first {STEPS} steps, and no parameter has changed: nothing is "
     "learned; compare the schedule with the planned number of steps",
+    "in part": "the model is cut by FullyShardedDataParallel (FSDP 1): gradient norm, gradients that are not finite, "
+    "update and loss are those of the first process's part alone, and what happens in the others may not be seen; "
+    "under fully_shard (FSDP 2) gradients and loss are measured whole",
     "no loss": "monitor.step(loss), monitor.validation(loss) and monitor.reward(reward) take one real number, a float "
     "or a tensor with one entry (of a complex loss, loss.real); the value is ignored; where it was that of a step, "
     "it is not scored and no repair is made",
@@ -256,9 +259,13 @@ class CallOrder:
         """Tell one of :data:`WORDS`, or what else is wrong with a call, once."""
         if what not in self._told:
             self._told.add(what)
-            LOGGER.warning("%s", WORDS.get(what, what))
-            if what in WORDS:
-                self._untold.append(what)
+            self.remark(what)
+
+    def remark(self, what: str) -> None:
+        """Tell one of :data:`WORDS` that is said of the model, so that the calls are looked at as ever."""
+        LOGGER.warning("%s", WORDS.get(what, what))
+        if what in WORDS:
+            self._untold.append(what)
 
     def taken(self) -> list[str]:
         """What of :data:`WORDS` was told since the last call, for the log."""

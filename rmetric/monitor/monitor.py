@@ -271,8 +271,10 @@ class TrainingMonitor:
             if self._policies is not None:
                 self._policies.withdraw()
             self.step_number += 1  # the others' records go by it
-            self._measurer.keep_pace(recorded=self._interval.due(self.step_number))
+        self._measurer.gradients.due = self._interval.due(self.step_number + self.enabled)
         proceed: bool = self._step(loss, recompute)
+        if not self.enabled:  # also if it has just failed
+            self._measurer.keep_pace()
         proceed = self._agreed(proceed) if self._sync else proceed
         if self._answers is not None and self._answers.given(proceed):
             self._measurer.update.forget()  # an update that is left out has no size, not one of 0
@@ -287,8 +289,10 @@ class TrainingMonitor:
 
     @never_raises(True)
     def _step(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
-        self._start()
-        self.step_number += 1
+        try:
+            self._start()
+        finally:
+            self.step_number += 1
         if self._interval.due(self.step_number):
             with self._interval.timed(self.step_number):
                 proceed = self._record(loss, recompute)

@@ -36,8 +36,7 @@ class ModelParameters:
     """
 
     def __init__(self, model: nn.Module, only: Iterable[nn.Parameter] | None = None) -> None:
-        self.model = model
-        """The module that is trained."""
+        self._model = model
         self._only = None if only is None else {id(tensor): tensor for tensor in only}
         self.names: list[str] = []
         """Name of each parameter; the list only grows."""
@@ -82,14 +81,14 @@ class ModelParameters:
 
     def _walk(self) -> None:
         """List the model's parameters anew, and what tells whether it has others."""
-        modules = list(self.model.modules())
+        modules = list(self._model.modules())
         # Views: they follow what happens to a module, and to iterate over them makes no Python call.
         self._tables = [table.values() for module in modules for table in (module._parameters, module._modules)]
         self._members = list(chain.from_iterable(self._tables))  # kept, so that no other object gets their identity
         self._identities = list(map(id, self._members))
         scaled = [module for module in modules if getattr(module, "max_norm", None) is not None]
         self.renormalised = {id(tensor) for module in scaled for tensor in module._parameters.values()}
-        named = self.model.named_parameters()
+        named = self._model.named_parameters()
         found = {name: tensor for name, tensor in named if not tensor.is_meta and self.may_be(tensor)}
         for name in self.names:
             self._put(name, found.pop(name, ABSENT))

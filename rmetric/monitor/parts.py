@@ -18,7 +18,7 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareWatch, own_watch
 from rmetric.monitor.notes import readable
 from rmetric.monitor.pipeline import StepPipeline
-from rmetric.monitor.processes import Processes
+from rmetric.monitor.processes import Processes, measured_in_part
 from rmetric.monitor.ranks.hang import beside_the_log
 from rmetric.monitor.ranks.hang_watch import HangThread, HangWatch
 from rmetric.monitor.ranks.phases import PhaseClock
@@ -128,6 +128,8 @@ class PartsFor:
         order = CallOrder(self.model, measurer.parameters.tensors, self.optimizer, measurer.updates, self.scaler)
         if not self.processes.first:
             order.close()
+        elif measured_in_part(self.model):
+            order.remark("in part")
         return order
 
     def answers(self, order: CallOrder) -> AnswerWatch:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch.distributed as dist
+from torch import nn
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,12 @@ class Processes:
     def other(self) -> int | None:
         """Rank of the other process if there are two."""
         return 1 - self.rank if self.count == 2 else None
+
+
+def measured_in_part(model: nn.Module) -> bool:
+    """Whether FSDP 1 has cut a model, of which a process then measures its own part alone."""
+    fsdp: Any = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None:  # nobody can have made such a model, and the import takes seconds
+        return False
+    units: list[Any] = [module for module in model.modules() if isinstance(module, fsdp.FullyShardedDataParallel)]
+    return any(unit._handle is not None and unit._handle.uses_sharded_strategy for unit in units)

@@ -257,14 +257,10 @@ class StepMeasurer:
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         return None if self.dispersion is None else self.dispersion.mean_loss(loss)
 
-    def keep_pace(self, *, recorded: bool = False) -> None:
-        """Take part in what the other processes exchange in a step, though nothing is measured here any more.
-
-        ``recorded``: whether they have a record of it.
-        """
+    def keep_pace(self) -> None:
+        """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-            if recorded:
-                self.gradients.keep_pace()
+            self.gradients.keep_pace()
             self._mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:

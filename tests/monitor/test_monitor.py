@@ -830,3 +830,12 @@ def test_a_note_of_a_step_that_never_comes_is_written_at_the_end(tmp_path: Path)
         train(run, 3)
     events = lines_of((tmp_path / "run.jsonl").read_bytes())
     assert [event["step"] for event in events if event["event"] == "LATER"] == [50]
+
+
+def test_a_step_in_which_the_log_cannot_be_begun_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(2, 1)
+    monitor = TrainingMonitor(model, torch.optim.SGD(model.parameters()), hardware=False)
+    monkeypatch.setattr(monitor._recorder, "start", lambda _: 1 / 0)
+    for _ in range(3):
+        monitor.step(0.5)
+    assert not monitor.enabled and monitor.step_number == 3

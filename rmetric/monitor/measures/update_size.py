@@ -37,7 +37,7 @@ class UpdateSize:
     def __init__(self, parameters: ModelParameters, entries: int | None = ENTRIES) -> None:
         self._source, self._entries = parameters, entries
         self._before: Tensor | None = None
-        self._highest_rate = 0.0
+        self._highest_rate, self._rate = 0.0, math.inf
         self._choose()
 
     def _choose(self) -> None:
@@ -54,12 +54,14 @@ class UpdateSize:
     def may_be_rounded_away(self, rate: float) -> bool:
         """Whether an update at this learning rate may leave every weight as it was, though one was made.
 
-        So where the rate has fallen, from its highest so far, by more than the weights' type resolves: even an update
-        that was once as large as its weight is then less than the distance to the next number.
+        So where the rate still falls, and has done so from its highest by more than the weights' type resolves: even an
+        update that was once as large as its weight is then less than the distance to the next number. At a rate that
+        stays as low the training has stopped. Ask once a record.
         """
+        before, self._rate = self._rate, rate
         if rate > self._highest_rate:  # not NaN
             self._highest_rate = rate
-        return 0.0 < rate < self._resolution * self._highest_rate
+        return 0.0 < rate < min(before, self._resolution * self._highest_rate)
 
     def begin(self) -> None:
         """Let the next :meth:`measure` say what has changed from now on."""
@@ -74,13 +76,15 @@ class UpdateSize:
     def measure(self) -> Tensor | None:
         """The RMS since the call before, a scalar on the device; ``None`` where that is not known.
 
-        So in the first call, after :meth:`forget`, and after a resize.
+        So in the first call, after :meth:`forget`, after a resize, and where this process has no entries.
         """
         now = torch.cat(self._sample())
         before, self._before = self._before, now
         if self._version != self._source.version:
             self.begin()
         if before is None or len(before) != len(now):  # a vocabulary that has grown has more rows in the same tensor
+            return None
+        if not len(now):  # all that is trained lies in other processes
             return None
         change = before.to(now.device).sub_(now)  # nobody needs the numbers before any more
         rms: Tensor = torch.linalg.vector_norm(change).div_(math.sqrt(len(now)))
@@ -100,13 +104,14 @@ class UpdateSize:
         return [view.to(home, torch.float32, non_blocking=True) for view in self._views]
 
     def state_dict(self) -> dict[str, Any]:
-        """The sample of the call before, so that a resumed run knows its first update, and the highest rate."""
-        return {"before": on_cpu(self._before), "highest_rate": self._highest_rate}
+        """The sample of the call before, so that a resumed run knows its first update, and rates."""
+        return {"before": on_cpu(self._before), "highest_rate": self._highest_rate, "rate": self._rate}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state, the parameters of which :class:`ModelParameters` has taken up."""
         self._choose()
         self._highest_rate = state.get("highest_rate", 0.0)  # an older checkpoint has none
+        self._rate = state.get("rate", math.inf)
         before = state["before"]
         entries = sum(map(len, self._sample()))
         # of other parameters than those the first change is not known

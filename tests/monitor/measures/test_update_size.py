@@ -106,8 +106,15 @@ def test_an_update_that_the_weights_round_away_is_none_of_0(kind: torch.dtype) -
     assert not size.may_be_rounded_away(1e-5 if kind == torch.bfloat16 else 1e-9)
     resumed = UpdateSize(ModelParameters(linear().to(kind)))
     resumed.load_state_dict(size.state_dict())
+    low = 1e-6 if kind == torch.bfloat16 else 1e-10
     for each in (size, resumed):
-        assert each.may_be_rounded_away(1e-6 if kind == torch.bfloat16 else 1e-10)
+        assert each.may_be_rounded_away(low)
+        assert not each.may_be_rounded_away(low)  # it falls no more
+        assert each.may_be_rounded_away(0.9 * low)
+    later = UpdateSize(ModelParameters(linear().to(kind)))
+    later.load_state_dict(size.state_dict())
+    for each in (size, later):
+        assert not each.may_be_rounded_away(0.9 * low)
         assert not each.may_be_rounded_away(0.0)
         assert not each.may_be_rounded_away(math.nan)
 
@@ -131,3 +138,25 @@ def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_not
     assert monitor.alerts == {}
     assert updates[8] > 0.0 if trained else updates[8] == 0.0
     assert math.isnan(updates[-1])
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_rate_that_stays_where_16_bits_move_no_more_has_stopped_the_training(lasts: bool) -> None:
+    model = linear().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
+    for step in range(160):
+        optimizer.param_groups[0]["lr"] = 1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step
+        model.zero_grad()
+        x = torch.randn(8, 30, generator=torch.Generator().manual_seed(step)).bfloat16()
+        loss = (model(x).float() - 1.0).square().mean()
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+    monitor.close()
+    assert bool(monitor.alerts) is lasts
+
+
+def test_a_process_without_entries_has_no_update() -> None:
+    size = UpdateSize(ModelParameters(torch.nn.ParameterList([torch.empty(0)])))
+    assert [size.measure(), size.measure()] == [None, None]
