@@ -296,7 +296,9 @@ def test_the_page_has_todays_false_alarms_in_the_zoos_that_nothing_was_fitted_to
             counts += judged.false_alarms.sum(), judged.healthy.sum()
     rates = [PER * alarms / steps for alarms, steps in (told, untold_)]
     page = (DATA.parent / "docs" / "abroad.md").read_text(encoding="utf-8")
-    assert "| 0.79 | {:.1f}; nothing announced {:.1f} |".format(*rates) in page  # what the other columns need is not here
+    assert (
+        "| 0.79 | {:.1f}; nothing announced {:.1f} |".format(*rates) in page
+    )  # what the other columns need is not here
 
 
 def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
