@@ -37,7 +37,7 @@ from rmetric.robust.gradients import (
 )
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import Diverged, LossEvidence, UniformAnswer
-from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level, logarithm
 from rmetric.robust.surprise import OwnBar, Tail
 
 Column = NDArray[np.float64]
@@ -149,7 +149,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     rates = held(part["learning_rate"], of._rate)
     rates_before = np.append(of._rate, rates[:-1])
     before = windows.logarithms(rates_before)
-    of._rate = float(rates[-1])
+    of._rate, of._log_rate = float(rates[-1]), logarithm(float(rates[-1]))
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)

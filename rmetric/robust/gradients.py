@@ -213,7 +213,7 @@ class GradientEvidence:
         self._level = Level()
         self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
-        self._rate, self._drops = math.nan, Seldom(since=RATES_BETWEEN)
+        self._rate, self._log_rate, self._drops = math.nan, math.nan, Seldom(since=RATES_BETWEEN)
         self._zero_norms, self._zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
         self._all_learned = False
         self._slowing = Fading(window // 2, math.log(RATE_FACTOR))
@@ -241,19 +241,19 @@ class GradientEvidence:
             changed = math.nan
         level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
         learned_before, self._all_learned = self._all_learned, loss == 0.0
-        before = self._rate
+        before, log_before = self._rate, self._log_rate
         if rate == rate:
-            self._rate = rate
+            self._rate, self._log_rate = rate, logarithm(rate)
             if self._drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
                 self.forget_steps()
         jump = self._update.update(update, before, rate)
-        ratio = logarithm(update) - logarithm(before)
+        ratio = logarithm(update) - log_before
         held = self._larger.update(self._ratio.update(ratio))
         agrees = self._agreement.update(agreement)
         agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
         if self._fading.update(ratio):
             held, agreeing = _without_rise(held, agreeing)
-        if self._slowing.update(logarithm(self._rate)):  # smaller steps agree more
+        if self._slowing.update(self._log_rate):  # smaller steps agree more
             (agreeing,) = _without_rise(agreeing)
         solved = update == 0.0 and (self._all_learned or learned_before)
         if self._zero_updates.update(math.nan if solved else update):
@@ -263,8 +263,8 @@ class GradientEvidence:
             level, agreeing, held = _without_rise(level, agreeing, held)
         if self._zero_norms.update(math.nan if self._all_learned else norm):
             level = math.inf
-        certain = (math.inf if count > 0.0 else count for count in (broken, changed))
-        return *certain, level, unexplained, agreeing, jump, held
+        broken, changed = math.inf if broken > 0.0 else broken, math.inf if changed > 0.0 else changed
+        return broken, changed, level, unexplained, agreeing, jump, held
 
 
 def _without_rise(*statistics: float) -> tuple[float, ...]:
