@@ -23,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -31,6 +31,7 @@ from typing import Any
 from rmetric.cli import script
 from rmetric.errors import UserError
 from rmetric.importers import runs_of
+from rmetric.progress import progress_bar
 from rmetric.replay import replay_log
 
 BATCH = 500
@@ -170,7 +171,7 @@ def campaign(folder: Path, mutations: int, first: int = 0) -> dict[str, Any]:
     examples: dict[str, int] = {}
     peak_mib = slowest_s = 0.0
     begun = time.perf_counter()
-    for start in _progress(range(first, first + mutations, BATCH)):
+    for start in progress_bar(range(first, first + mutations, BATCH), unit=f"{BATCH} logs"):
         found = in_a_process(folder, start, min(start + BATCH, first + mutations))
         total.update(found["count"])
         examples = found["examples"] | examples
@@ -189,12 +190,6 @@ def campaign(folder: Path, mutations: int, first: int = 0) -> dict[str, Any]:
         "slowest_s": round(slowest_s, 2),
         "seconds": round(time.perf_counter() - begun),
     }
-
-
-def _progress(starts: range) -> Iterator[int]:
-    from rmetric.progress import progress_bar
-
-    yield from progress_bar(starts, unit=f"{BATCH} logs")
 
 
 @script

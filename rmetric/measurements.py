@@ -211,5 +211,7 @@ LOSSES = ("training_loss", "validation_loss")
 """Measurements that a training logs by itself, whatever the framework."""
 OWN_PREFIX = "rmetric/"
 """Of the names that this project's monitor gives to the trackers of others."""
+OWN_STEP = f"{OWN_PREFIX}step"
+"""The monitor's step, which others may count from elsewhere."""
 MAPPED = ("step", *MEASUREMENTS, *VERDICTS)
 """Fields of a record that a column of somebody else's log can be."""

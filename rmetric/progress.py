@@ -19,14 +19,13 @@ class _LinesOf:
     goes on.
     """
 
-    def __init__(self, stream: TextIO, every_s: float) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
-        self._every_s = every_s
         self._written_s = time.monotonic()
 
     def write(self, text: str) -> None:
         state = text.strip()  # without the returns by which a bar is drawn over
-        if state and self._stream is not None and time.monotonic() - self._written_s >= self._every_s:
+        if state and self._stream is not None and time.monotonic() - self._written_s >= LINE_EVERY_S:
             self._written_s = time.monotonic()
             try:
                 self._stream.write(state + "\n")
@@ -50,6 +49,6 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
     if stream is None:  # as in a process without a console
         options["disable"] = True
     elif not getattr(stream, "isatty", bool)():
-        options["file"] = _LinesOf(stream, LINE_EVERY_S)
+        options["file"] = _LinesOf(stream)
         options["miniters"] = 1  # tqdm's own guess waits for as many as came before, however slow they have become
     return tqdm(iterable, **options)

@@ -30,8 +30,7 @@ def lasts(event: Event, history: Observations) -> bool:
         return bool(np.isinf(known[~np.isnan(known)][-1:]).any())
     if event.kind != "LOSS_RISE" or event.measurement != "training_loss":
         return False
-    losses = history["training_loss"]
-    losses = losses[np.isfinite(losses)]
+    losses = finite(history, "training_loss").values
     below_zero = len(losses) > 0 and float(losses.min()) <= 0.0
     return below_zero and event.back is None and event.is_up(stands_at(losses))
 

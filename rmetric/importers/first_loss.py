@@ -32,18 +32,16 @@ def without_first_part(events: Iterable[NumberedEvent]) -> Iterator[NumberedEven
     [101, 201, 301]
     """
     held: list[NumberedEvent] = []
-    losses: list[Event] = []
     awaited = True
     for line, event in events:
         if event.get("event") == RUN:
             yield from held
-            held, losses, awaited = [], [], True
-        if not awaited or (not losses and "training_loss" not in event):
+            held, awaited = [], True
+        if not awaited or (not held and "training_loss" not in event):
             yield line, event
             continue
         held.append((line, event))
-        if "training_loss" in event:
-            losses.append(event)
+        losses = [one for _, one in held if "training_loss" in one]
         if len(losses) == 2 + FOLLOWING or len(held) > MOST_HELD:
             yield from _told(held) if _is_of_one(losses) else held
             held, awaited = [], False

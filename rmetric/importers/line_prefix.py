@@ -17,6 +17,7 @@ from rmetric.importers.names import (
     VALIDATION_WORDS,
     loss_of_data,
     meanings,
+    means_loss,
     names_epoch,
 )
 from rmetric.importers.pairs import LEVELS, pairs
@@ -119,7 +120,7 @@ def _without_data(name: str) -> str:
 
 
 def _is_report(names: Iterable[str], fields: FieldMap) -> bool:
-    return bool(_losses(names, fields)) or any(loss_of_data(name, fields) for name in names)
+    return any(means_loss(name, fields) or loss_of_data(name, fields) for name in names)
 
 
 def _has_rate(names: Iterable[str], fields: FieldMap) -> bool:

@@ -15,8 +15,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-VALIDATION_WORDS = _words("val vali vld valid validate validated validating validation") | _words(
-    "eval evaluated evaluation dev heldout cv"
+VALIDATION_WORDS = _words(
+    "val vali vld valid validate validated validating validation eval evaluated evaluation dev heldout cv"
 )
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr trn")

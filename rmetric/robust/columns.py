@@ -37,7 +37,7 @@ from rmetric.robust.gradients import (
 )
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import Diverged, LossEvidence, UniformAnswer
-from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level, logarithm
+from rmetric.robust.reference import LEVEL_CAP, LEVEL_RECORDS, Held, Level
 from rmetric.robust.surprise import OwnBar, Tail
 
 Column = NDArray[np.float64]
@@ -147,14 +147,14 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of._norm, part.step - of._after, windows.logarithms(norm))
     rates = held(part["learning_rate"], of._rate)
-    rates_before = np.append(of._rate, rates[:-1])
-    before = windows.logarithms(rates_before)
-    of._rate, of._log_rate = float(rates[-1]), logarithm(float(rates[-1]))
+    log_rates = windows.logarithms(rates)
+    rates_before, before = np.append(of._rate, rates[:-1]), np.append(of._log_rate, log_rates[:-1])
+    of._rate, of._log_rate = float(rates[-1]), float(log_rates[-1])
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
         jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
         held_up, agreeing = _steps(of, rates_before, part, log_size - before)
-        (agreeing,) = _without_rise(_fading(of._slowing, windows.logarithms(rates)), agreeing)
+        (agreeing,) = _without_rise(_fading(of._slowing, log_rates), agreeing)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0

@@ -102,7 +102,7 @@ class Fading:
         self.by = by
 
     def update(self, value: float) -> bool:
-        """Whether the last eight logarithms fade with the next one; one that is not finite is left out."""
+        """Whether the last logarithms fade with the next one; one that is not finite is left out."""
         if not math.isfinite(value):
             return False
         self.recent.append(value)

@@ -8,7 +8,8 @@ import logging
 import math
 import os
 import signal
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,6 +112,19 @@ def _watched(
     return {"steps": steps, "same_as_unwatched": same, "source": spread.name}
 
 
+def _watched_steps(
+    model: nn.Module, optimizer: torch.optim.Optimizer, monitor: TrainingMonitor, rank: int, steps: int = STEPS
+) -> Iterator[float]:
+    """Loss of each step of a plain loop, when it has been made."""
+    for step in range(steps):
+        loss = _loss(model, _batch(rank, step))
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+        optimizer.zero_grad()
+        yield loss.item()
+
+
 # -- DDP --------------------------------------------------------------------------------------------------------------
 
 
@@ -211,13 +225,8 @@ def _monitored(folder: Path, rank: int) -> list[float]:
     log = folder / f"healthy_{rank}.jsonl"
     losses = []
     with TrainingMonitor(model, optimizer, log=log, hardware=False) as monitor:
-        for step in range(STEPS):
-            loss = _loss(model, _batch(rank, step))
-            loss.backward()
-            monitor.step(loss)
-            losses.append(loss.item())
-            optimizer.step()
-            optimizer.zero_grad()
+        for step, loss in enumerate(_watched_steps(model, optimizer, monitor, rank)):
+            losses.append(loss)
             if step == 2 and rank == 0:
                 monitor.state_dict()  # one process alone saves; the mean of the step is in its record all the same
     return losses
@@ -229,12 +238,7 @@ def _copied(rank: int) -> dict[str, Any]:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     file = io.BytesIO()
     with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
-        for step in range(STEPS):
-            loss = _loss(model, _batch(rank, step))
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
-            optimizer.zero_grad()
+        deque(_watched_steps(model, optimizer, monitor, rank), maxlen=0)
         torch.save(model, file)
         loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
         twins = [copy.deepcopy(model), AveragedModel(model).module, loaded]
@@ -413,15 +417,8 @@ def replicas(folder: Path, rank: int) -> dict[str, Any]:
     """Losses of a process, where two replicas of the model have two shards each."""
     model: Any = fully_shard(_network(), mesh=init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicas", "shards")))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    losses = []
     with TrainingMonitor(model, optimizer, log=folder / "replicas.jsonl", hardware=False) as monitor:
-        for step in range(STEPS):
-            loss = _loss(model, _batch(rank, step))
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
-            optimizer.zero_grad()
-            losses.append(loss.item())
+        losses = [*_watched_steps(model, optimizer, monitor, rank)]
     return {"losses": losses}
 
 
@@ -527,14 +524,9 @@ def killed_in_two_lines(folder: Path, rank: int) -> None:
     model = _wrapped()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     monitor = TrainingMonitor(model, optimizer, log=folder / "survivor.jsonl", hardware=False, sync=True)
-    for step in range(100):
-        if rank == 1 and step == STEPS:
+    for made, _ in enumerate(_watched_steps(model, optimizer, monitor, rank, 100), start=1):
+        if rank == 1 and made == STEPS:
             os.kill(os.getpid(), signal.SIGKILL)
-        loss = _loss(model, _batch(rank, step))
-        loss.backward()
-        monitor.step(loss)
-        optimizer.step()
-        optimizer.zero_grad()
 
 
 if __name__ == "__main__":

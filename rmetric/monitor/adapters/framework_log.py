@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.measurements import LOSSES, OWN_PREFIX, VERDICTS
+from rmetric.measurements import LOSSES, OWN_PREFIX, OWN_STEP, VERDICTS
 from rmetric.monitor.sinks.base import Sink, scalars
 from rmetric.verdict import is_news
 
 LEFT_OUT = {*LOSSES, *VERDICTS} - {"r_metric"}
-STEP, ALERTS = f"{OWN_PREFIX}step", f"{OWN_PREFIX}alerts"
+ALERTS = f"{OWN_PREFIX}alerts"
 
 
 class FrameworkLog(Sink):
@@ -42,7 +42,7 @@ class FrameworkLog(Sink):
         if event.get("event") == "METRICS":
             numbers = {name: value for name, value in scalars(event).items() if name not in self._left_out}
             finite = {f"{OWN_PREFIX}{name}": value for name, value in numbers.items() if math.isfinite(value)}
-            self.values = finite | {STEP: float(event["step"]), ALERTS: float(self._alerts)}
+            self.values = finite | {OWN_STEP: float(event["step"]), ALERTS: float(self._alerts)}
         elif event.get("event") == "ALERT" and is_news(event):
             self._alerts += 1
             self.values[ALERTS] = float(self._alerts)

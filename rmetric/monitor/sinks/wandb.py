@@ -8,12 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rmetric.measurements import OWN_PREFIX
+from rmetric.measurements import OWN_PREFIX, OWN_STEP
 from rmetric.monitor.sinks.base import Sink, optional_module, points
 from rmetric.records import SUCCESS
 from rmetric.verdict import is_news
-
-STEP = f"{OWN_PREFIX}step"
 
 
 def _open_run() -> Any:
@@ -84,7 +82,7 @@ class WandbSink(Sink):
         if self._own:
             self._run = self._begin(config)
             self._id = self._run.id
-        self._run.define_metric(f"{OWN_PREFIX}*", step_metric=STEP)
+        self._run.define_metric(f"{OWN_PREFIX}*", step_metric=OWN_STEP)
 
     def _begin(self, config: Mapping[str, Any]) -> Any:
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -105,7 +103,7 @@ class WandbSink(Sink):
         numbers = {f"{OWN_PREFIX}{name}": value for name, value in points(event).items()}
         if numbers:
             # A row that is committed takes nothing more: the evaluation after its step would be dropped as too late.
-            self._run.log(numbers | {STEP: event["step"]}, step=event["step"] if self._own else None, commit=False)
+            self._run.log(numbers | {OWN_STEP: event["step"]}, step=event["step"] if self._own else None, commit=False)
         elif is_news(event):
             send(self._run, event)
         self._succeeded = kind == SUCCESS

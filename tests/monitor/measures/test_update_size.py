@@ -1,6 +1,7 @@
 """The RMS of the update: by hand, against AdamW's own formula, on a sample, and over a resume."""
 
 import math
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -119,14 +120,13 @@ def test_an_update_that_the_weights_round_away_is_none_of_0(kind: torch.dtype) -
         assert not each.may_be_rounded_away(math.nan)
 
 
-@pytest.mark.parametrize("trained", [True, False])
-def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_nothing_moves_none(trained: bool) -> None:
-    model = linear().bfloat16()
-    optimizer = torch.optim.AdamW(model.parameters() if trained else linear().parameters(), lr=1e-3)
-    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
+def updates_at(
+    rates: Iterable[float], model: torch.nn.Module, optimizer: torch.optim.Optimizer, monitor: TrainingMonitor
+) -> list[float]:
+    """Size of the update in each record of a model in BF16 that is trained at these learning rates."""
     updates = []
-    for step in range(60):
-        optimizer.param_groups[0]["lr"] = 1e-3 * 0.7**step
+    for step, rate in enumerate(rates):
+        optimizer.param_groups[0]["lr"] = rate
         model.zero_grad()
         x = torch.randn(8, 30, generator=torch.Generator().manual_seed(step)).bfloat16()
         loss = (model(x).float() - 1.0).square().mean()
@@ -135,6 +135,15 @@ def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_not
         optimizer.step()
         updates.append(monitor.last["update_rms"] if monitor.last else math.nan)
     monitor.close()
+    return updates
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_nothing_moves_none(trained: bool) -> None:
+    model = linear().bfloat16()
+    optimizer = torch.optim.AdamW(model.parameters() if trained else linear().parameters(), lr=1e-3)
+    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
+    updates = updates_at((1e-3 * 0.7**step for step in range(60)), model, optimizer, monitor)
     assert monitor.alerts == {}
     assert updates[8] > 0.0 if trained else updates[8] == 0.0
     assert math.isnan(updates[-1])
@@ -145,15 +154,8 @@ def test_a_rate_that_stays_where_16_bits_move_no_more_has_stopped_the_training(l
     model = linear().bfloat16()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
-    for step in range(160):
-        optimizer.param_groups[0]["lr"] = 1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step
-        model.zero_grad()
-        x = torch.randn(8, 30, generator=torch.Generator().manual_seed(step)).bfloat16()
-        loss = (model(x).float() - 1.0).square().mean()
-        loss.backward()
-        monitor.step(loss)
-        optimizer.step()
-    monitor.close()
+    rates = (1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step for step in range(160))
+    updates_at(rates, model, optimizer, monitor)
     assert bool(monitor.alerts) is lasts
 
 
