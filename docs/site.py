@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PATTERNS = (
-    "*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/*.png", "docs/dashboards/*", "data/README.md",
+    "*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/findings/*.md", "docs/*.png", "docs/dashboards/*", "data/README.md",
     "data/licences/*", "logs_FULL_METRIC/README.md",
 )  # fmt: skip
 MARKUP = (
