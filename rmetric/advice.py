@@ -54,11 +54,6 @@ ADVICE: Mapping[str, Advice] = {
          "that finds no better point: the optimizer has converged"),
         "Compare the schedule with the planned number of steps, and the optimizer's parameters with the model's.",
     ),
-    "WEIGHTS_MOVED": Advice(
-        ("weights that were loaded, averaged, pruned or drawn anew", "weights that are overwritten after the update"),
-        "Something else than the optimizer has moved the weights before this step: announce it if it was meant "
-        "(monitor.planned), else keep the last checkpoint and look for it.",
-    ),
     "UNIFORM_ANSWER": Advice(
         ("a corrupted weight in the output layers", "activations that have collapsed"),
         "The model answers every token alike and will not recover: go back to the last checkpoint.",
@@ -139,6 +134,12 @@ ADVICE: Mapping[str, Advice] = {
 }  # fmt: skip
 """Kind of finding → its advice."""
 
+WEIGHTS_MOVED = Advice(
+    ("weights that were loaded, averaged, pruned or drawn anew", "weights that are overwritten after the update"),
+    "Something else than the optimizer has moved the weights before this step: announce it if it was meant "
+    "(monitor.planned), else keep the last checkpoint and look for it.",
+)  # fmt: skip
+"""On an alert of a monitor that saw the weights move."""
 _OF_THE_OPTIMIZER = Advice(
     ("a run that was resumed with other settings", "a setting in the wrong place or of another optimizer",
      "an optimizer that was made anew with other settings"),

@@ -243,7 +243,7 @@ def _shows(event: Event) -> str:
         return f"the {name} is not finite"
     if event.kind == "UNIFORM_ANSWER":
         return "every token is answered alike (the loss is ln(vocabulary))"
-    if event.kind.startswith("ZERO_"):
+    if event.kind in ("ZERO_GRADIENT", "ZERO_UPDATE"):
         return f"the {name} is exactly 0"
     if event.kind == "SETTING_CHANGED":
         return ("a setting" if event.value == 1.0 else f"{event.value:.0f} settings") + " changed abruptly"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rmetric.advice import ADVICE, Advice, advice_on_settings, possible, setting_in_words
+from rmetric.advice import ADVICE, WEIGHTS_MOVED, Advice, advice_on_settings, possible, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import Observation
@@ -159,9 +159,7 @@ def _by_cause(
     seen = _off_course(observation, outliers, with_rate=updated or stands)
     if stands:
         return Explanation("no_update", seen, _on_no_update(observation))
-    return Explanation(
-        "off_course", seen, _in_full(ADVICE["WEIGHTS_MOVED"]) if updated and moved_elsewhere else _COMPARE
-    )
+    return Explanation("off_course", seen, _in_full(WEIGHTS_MOVED) if updated and moved_elsewhere else _COMPARE)
 
 
 def _in_full(advice: Advice) -> str:

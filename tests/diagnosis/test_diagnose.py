@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from rmetric.detectors import DEFAULT_DETECTORS, make_detector
 from rmetric.diagnosis import Examination, diagnose, diagnose_runs
 from rmetric.diagnosis.events import PART_RECORDS, EventSeeker
 from rmetric.diagnosis.new_records import NewRecords
+from rmetric.diagnosis.not_judged import NEEDS
 from rmetric.errors import UserError
 from rmetric.importers import portions_of
 from rmetric.log_reader import observations_of
@@ -531,7 +534,12 @@ def test_steps_that_get_slower_by_degrees_are_told_of(times: float, told: list[s
 def test_every_kind_has_causes_and_advice() -> None:
     read = {name for detector in DEFAULT_DETECTORS for name in make_detector(detector).reads}
     assert read <= MEASUREMENTS.keys()
-    assert RECOGNISERS.keys() <= ADVICE.keys()
+    library = Path(rmetric.__file__).parent
+    files = [*(library / "diagnosis").glob("*.py"), library / "states" / "__init__.py"]
+    texts = {getattr(node, "value", None) for file in files for node in ast.walk(ast.parse(file.read_text()))}
+    kinds = {text for text in texts if isinstance(text, str) and re.fullmatch("[A-Z_]{4,}", text)}
+    assert kinds - {*rmetric.states.__all__} == ADVICE.keys()
+    assert RECOGNISERS.keys() == NEEDS.keys() < ADVICE.keys()
     assert all(advice.causes and advice.action.endswith(".") for advice in ADVICE.values())
 
 
