@@ -15,8 +15,8 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
 PATTERNS = (
-    "*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/findings/*.md", "docs/*.png", "docs/dashboards/*", "data/README.md",
-    "data/licences/*", "logs_FULL_METRIC/README.md",
+    "*.md", "CITATION.cff", "LICENSE", "docs/*.md", "docs/findings/*.md", "docs/*.png", "docs/dashboards/*",
+    "data/README.md", "data/licences/*", "logs_FULL_METRIC/README.md",
 )  # fmt: skip
 MARKUP = (
     (re.compile(r":(?:class|func|meth|mod|attr|data|exc):`~?([^`]+)`"), r"`\1`"),
