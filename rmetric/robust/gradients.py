@@ -257,32 +257,36 @@ class GradientEvidence:
         broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
             changed = math.nan
+        broken, changed = math.inf if broken > 0.0 else broken, math.inf if changed > 0.0 else changed
         level = self.level.update(self.norm.update(observation.step - self.after, logarithm(norm)))
-        learned_before, self.all_learned = self.all_learned, loss == 0.0
+        unexplained = _unexplained(loss_excess, self.norm.excess)
         before, log_before = self.rate, self.log_rate
         if rate == rate:
             self.rate, self.log_rate = rate, logarithm(rate)
             if self.drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
                 self.forget_steps()
         jump = self._update.update(update, before, rate)
-        ratio = logarithm(update) - log_before
+        held, agreeing = self._steps(logarithm(update) - log_before, agreement)
+        if self.slowing.update(self.log_rate):  # smaller steps agree more
+            (agreeing,) = _without_rise(agreeing)
+        if loss_level <= LEARNING:
+            level, agreeing, held = _without_rise(level, agreeing, held)
+        learned_before, self.all_learned = self.all_learned, loss == 0.0
+        solved = update == 0.0 and (self.all_learned or learned_before)
+        if self.zero_norms.update(math.nan if self.all_learned else norm):
+            level = math.inf
+        if self.zero_updates.update(math.nan if solved else update):
+            jump = math.inf
+        return broken, changed, level, unexplained, agreeing, jump, held
+
+    def _steps(self, ratio: float, agreement: float) -> tuple[float, float]:
+        """Evidence of how steps follow one another: updates that stay large, gradients that agree."""
         held = self.larger.update(self.ratio.update(ratio))
         agrees = self.agreement.update(agreement)
         agreeing = self.agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
-        if self.fading.update(ratio):
+        if self.fading.update(ratio):  # the echo of one gradient
             held, agreeing = _without_rise(held, agreeing)
-        if self.slowing.update(self.log_rate):  # smaller steps agree more
-            (agreeing,) = _without_rise(agreeing)
-        solved = update == 0.0 and (self.all_learned or learned_before)
-        if self.zero_updates.update(math.nan if solved else update):
-            jump = math.inf
-        unexplained = _unexplained(loss_excess, self.norm.excess)
-        if loss_level <= LEARNING:
-            level, agreeing, held = _without_rise(level, agreeing, held)
-        if self.zero_norms.update(math.nan if self.all_learned else norm):
-            level = math.inf
-        broken, changed = math.inf if broken > 0.0 else broken, math.inf if changed > 0.0 else changed
-        return broken, changed, level, unexplained, agreeing, jump, held
+        return held, agreeing
 
 
 def _without_rise(*statistics: float) -> tuple[float, ...]:
