@@ -72,8 +72,12 @@ def restore(value: Any, state: Any) -> Any:
 
 
 def _restore_object(value: Any, state: Any) -> Any:
+    if not isinstance(state, dict):
+        raise _of_another(value)
+    # What has become public is in an older state under its private name.
+    state = {name if hasattr(value, name) else name.lstrip("_"): item for name, item in state.items()}
     # An attribute may still stand in the class alone: a dataclass leaves a plain default there.
-    if not isinstance(state, dict) or not {*vars(value)} <= {*state} or not all(hasattr(value, name) for name in state):
+    if not {*vars(value)} <= {*state} or not all(hasattr(value, name) for name in state):
         raise _of_another(value)
     for name, item in state.items():
         object.__setattr__(value, name, restore(getattr(value, name), item))

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rmetric.detectors import DETECTORS, StreamingDetector
 from rmetric.measurements import FIELDS, MECHANISM, Observation
 from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.robust.reference import RobustReference
 from rmetric.state import restore, state_of
 from tests.helpers import resumed_and_straight
 
@@ -83,3 +84,12 @@ def test_a_list_of_objects_is_not_restored_from_that_of_more_or_fewer() -> None:
 def test_what_has_no_plain_state_is_refused() -> None:
     with pytest.raises(TypeError, match="plain values"):
         state_of(iter([1]))
+
+
+def test_a_state_is_read_that_is_older_than_the_public_name_of_an_attribute() -> None:
+    reference, resumed = (RobustReference(window=8, warm_up=4, floor=0.1, clip=5.0) for _ in range(2))
+    for value in (1.0, 1.1, 0.9, 1.0):
+        reference.update(value)
+    state = state_of(reference)
+    restore(resumed, {"_values": state.pop("values"), **state})
+    assert resumed.update(2.0) == reference.update(2.0) == 10.0

@@ -122,15 +122,15 @@ def training(
     losses = part["training_loss"]
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST, LARGEST), losses)
     loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
-    slowdown = windows.slowdown(hardware._slowdown, times)
+    slowdown = windows.slowdown(hardware.slowdown, times)
     of_loss = _loss(loss, part, losses, loss_z)
     return slowdown, *_gradients(gradients, part, loss_excess, of_loss[0]), *of_loss
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
-    lost, stood = windows.lost(of._lost, losses)
-    level = _level(of._level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
-    return level, lost, _diverged(of._diverged, losses), _uniform(of._uniform, part["uniform_gap"])
+    lost, stood = windows.lost(of.lost, losses)
+    level = _level(of.level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
+    return level, lost, _diverged(of.diverged, losses), _uniform(of.uniform, part["uniform_gap"])
 
 
 def _diverged(of: Diverged, losses: Column) -> Column:
@@ -145,26 +145,26 @@ def _diverged(of: Diverged, losses: Column) -> Column:
 def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, loss_level: Column) -> tuple[Column, ...]:
     counts = part["non_finite_count"], np.where(part.announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
-    z, excess = windows.trend(of._norm, part.step - of._after, windows.logarithms(norm))
-    rates = held(part["learning_rate"], of._rate)
+    z, excess = windows.trend(of.norm, part.step - of.after, windows.logarithms(norm))
+    rates = held(part["learning_rate"], of.rate)
     log_rates = windows.logarithms(rates)
-    rates_before, before = np.append(of._rate, rates[:-1]), np.append(of._log_rate, log_rates[:-1])
-    of._rate, of._log_rate = float(rates[-1]), float(log_rates[-1])
+    rates_before, before = np.append(of.rate, rates[:-1]), np.append(of.log_rate, log_rates[:-1])
+    of.rate, of.log_rate = float(rates[-1]), float(log_rates[-1])
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
-        jump = windows.update(of._update, log_size, windows.logarithms(part["learning_rate"]) - before)
+        jump = windows.update(of.next_update, log_size, windows.logarithms(part["learning_rate"]) - before)
         held_up, agreeing = _steps(of, rates_before, part, log_size - before)
-        (agreeing,) = _without_rise(_fading(of._slowing, log_rates), agreeing)
+        (agreeing,) = _without_rise(_fading(of.slowing, log_rates), agreeing)
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
-    solved = (size == 0.0) & (all_learned | np.append(of._all_learned, all_learned[:-1]))
-    of._all_learned = bool(all_learned[-1])
+    solved = (size == 0.0) & (all_learned | np.append(of.all_learned, all_learned[:-1]))
+    of.all_learned = bool(all_learned[-1])
     zero_norms, zero_updates = (
         _zeros(zeros, np.where(passed_by, math.nan, sizes))
-        for zeros, sizes, passed_by in ((of._zero_norms, norm, all_learned), (of._zero_updates, size, solved))
+        for zeros, sizes, passed_by in ((of.zero_norms, norm, all_learned), (of.zero_updates, size, solved))
     )
-    level, agreeing, held_up = _without_rise(loss_level <= LEARNING, _level(of._level, z), agreeing, held_up)
+    level, agreeing, held_up = _without_rise(loss_level <= LEARNING, _level(of.level, z), agreeing, held_up)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),
@@ -186,17 +186,17 @@ def _drops(of: Seldom, before: Column, rates: Column) -> list[int]:
 
 def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:
     """Evidence of how steps follow one another, which is learned anew where the learning rate drops."""
-    dropped = _drops(of._drops, before, part["learning_rate"])
+    dropped = _drops(of.drops, before, part["learning_rate"])
     found = []
     for begin, end in pairwise(sorted({0, *dropped, len(part)})):
         if begin in dropped:
             of.forget_steps()
         rows = slice(begin, end)
-        larger = _held(of._larger, windows.reference(of._ratio, ratios[rows]))
+        larger = _held(of.larger, windows.reference(of.ratio, ratios[rows]))
         agreement = part["grad_agreement"][rows]
-        agrees = windows.reference(of._agreement, agreement)
+        agrees = windows.reference(of.agreement, agreement)
         agrees = np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees)
-        found.append(_without_rise(_fading(of._fading, ratios[rows]), larger, _held(of._agreeing, agrees)))
+        found.append(_without_rise(_fading(of.fading, ratios[rows]), larger, _held(of.agreeing, agrees)))
     larger, agreeing = map(np.concatenate, zip(*found, strict=True))
     return larger, agreeing
 

@@ -315,11 +315,16 @@ class LearningCurve:
         self.excess = math.nan
         """The last z in units of the loss: how far it lay above its expectation."""
         self._window = window
-        self._points: deque[tuple[float, float]] = deque()
-        self._sums = _Sums(0.0)
-        self._largest = 0.0
-        self._until_renewed = window
-        self._errors = UpperReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=0.0, clip=CLIP)
+        self.points: deque[tuple[float, float]] = deque()
+        """ln(step) and loss, clipped, of each of the losses that make the line."""
+        self.sums = LineSums(0.0)
+        """Of these points."""
+        self.until_renewed = window
+        """Losses after which the sums are made anew."""
+        self.largest = 0.0
+        """Largest level, in magnitude, that the run's losses have had; nats."""
+        self.errors = UpperReference(window=window, warm_up=max(1, warm_up - FIRST_LINE), floor=0.0, clip=CLIP)
+        """How far losses lay above the line, in nats."""
 
     def update(self, step: int, value: float) -> float:
         """z of the next loss; NaN for one that was not measured and during the warm-up, infinity for infinity."""
@@ -327,40 +332,40 @@ class LearningCurve:
         if not math.isfinite(value):
             return value
         place = math.log(max(step, 1))
-        if len(self._points) < FIRST_LINE:
+        if len(self.points) < FIRST_LINE:
             self._add(place, value)
             return math.nan
-        expected = self._sums.line(place)
+        expected = self.sums.line(place)
         error = value - expected
-        level = abs(self._sums.mean)
-        self._largest = max(self._largest, level)
-        self._errors.floor = loss_floor(level, self._largest)
-        z = self._errors.update(error)
+        level = abs(self.sums.mean)
+        self.largest = max(self.largest, level)
+        self.errors.floor = loss_floor(level, self.largest)
+        z = self.errors.update(error)
         if not math.isnan(z):
-            reach = CLIP * self._errors.scale
+            reach = CLIP * self.errors.scale
             value = min(max(value, expected - reach), expected + reach)
-            self.excess = error - max(0.0, self._errors.middle)
-            z = self.excess / (self._errors.scale * doubt(self._sums.count))
+            self.excess = error - max(0.0, self.errors.middle)
+            z = self.excess / (self.errors.scale * doubt(self.sums.count))
         self._add(place, value)
         return z
 
     def _add(self, place: float, value: float) -> None:
         """Remember a point. The sums are made anew once a window, or rounding errors would add up in a long run."""
-        self._points.append((place, value))
-        self._sums.add(place, value, 1)
-        while len(self._points) > 2 * self._window or (
-            len(self._points) > FIRST_LINE and self._points[0][0] < place - RANGE
+        self.points.append((place, value))
+        self.sums.add(place, value, 1)
+        while len(self.points) > 2 * self._window or (
+            len(self.points) > FIRST_LINE and self.points[0][0] < place - RANGE
         ):
-            self._sums.add(*self._points.popleft(), -1)
-        self._until_renewed -= 1
-        if self._until_renewed == 0:
-            self._until_renewed = self._window
-            self._sums = _Sums(place)
-            for point in self._points:
-                self._sums.add(*point, 1)
+            self.sums.add(*self.points.popleft(), -1)
+        self.until_renewed -= 1
+        if self.until_renewed == 0:
+            self.until_renewed = self._window
+            self.sums = LineSums(place)
+            for point in self.points:
+                self.sums.add(*point, 1)
 
 
-class _Sums:
+class LineSums:
     """Sums of a least-squares line, with places counted from an origin near them: their squares stay exact."""
 
     def __init__(self, origin: float) -> None:

@@ -128,9 +128,12 @@ class Update:
     """
 
     def __init__(self, window: int, warm_up: int) -> None:
-        self._sizes = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
-        self._recent = SortedWindow(PLATEAU_RECORDS)
-        self._largest = -math.inf
+        self.sizes = RobustReference(window=window, warm_up=warm_up, floor=UPDATE_FLOOR, clip=CLIP)
+        """ln of the updates."""
+        self.recent = SortedWindow(PLATEAU_RECORDS)
+        """The last of these, clipped."""
+        self.largest = -math.inf
+        """Largest median that the recent ones have had."""
 
     def update(self, rms: float, before: float, rate: float) -> float:
         """z of the next update over the level; NaN for one that was not measured and during the warm-up.
@@ -139,20 +142,20 @@ class Update:
         """
         size = logarithm(rms)
         growth = logarithm(rate) - logarithm(before)
-        z = self._sizes.update(size)
+        z = self.sizes.update(size)
         if not math.isfinite(z):
             if math.isfinite(size):
                 self._remember(size)
             return z
-        middle, scale = self._sizes.middle, self._sizes.scale
-        announced = size + (growth if growth > 0.0 else 0.0) - max(self._largest, middle)
+        middle, scale = self.sizes.middle, self.sizes.scale
+        announced = size + (growth if growth > 0.0 else 0.0) - max(self.largest, middle)
         self._remember(min(max(size, middle - CLIP * scale), middle + CLIP * scale))
         return announced / scale
 
     def _remember(self, size: float) -> None:
-        self._recent.add(size)
-        if len(self._recent) == PLATEAU_RECORDS:
-            self._largest = max(self._largest, self._recent.middle)
+        self.recent.add(size)
+        if len(self.recent) == PLATEAU_RECORDS:
+            self.largest = max(self.largest, self.recent.middle)
 
 
 class GradientEvidence:
@@ -207,29 +210,44 @@ class GradientEvidence:
     _read = staticmethod(reader(reads))
 
     def __init__(self, window: int, warm_up: int, after: int, zeros: tuple[Zeros, Zeros] | None = None) -> None:
-        self._after = after
+        self.after = after
         """Step after which the run, or what it does since it was changed, began."""
-        self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
-        self._level = Level()
         self._window, self._warm_up = window, warm_up
-        self._update = Update(window, warm_up)
-        self._rate, self._log_rate, self._drops = math.nan, math.nan, Seldom(since=RATES_BETWEEN)
-        self._zero_norms, self._zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
-        self._all_learned = False
-        self._slowing = Fading(window // 2, math.log(RATE_FACTOR))
+        self.norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
+        """Course of ln(gradient norm)."""
+        self.level = Level()
+        """How far the last eight of these lay above it, in scales."""
+        self._update = Update(window, warm_up)  # so named in checkpoints; without the underscore it is a method's name
+        self.rate = self.log_rate = math.nan
+        """The latest learning rate and its logarithm; NaN before any."""
+        self.drops, self.slowing = Seldom(since=RATES_BETWEEN), Fading(window // 2, math.log(RATE_FACTOR))
+        """Whether the learning rate drops at once, and whether it comes down over half a window."""
+        self.zero_norms, self.zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
+        """Whether gradient norms and updates have become exactly 0."""
+        self.all_learned = False
+        """Whether the latest loss was 0."""
         self.forget_steps()
+
+    @property
+    def next_update(self) -> Update:
+        """Size of the next update, as its learning rate announces it."""
+        return self._update
 
     @property
     def zeros(self) -> tuple[Zeros, Zeros]:
         """What is known of norms and updates of 0, for what comes after this."""
-        return self._zero_norms, self._zero_updates
+        return self.zero_norms, self.zero_updates
 
     def forget_steps(self) -> None:
         """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
-        self._ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._larger, self._fading = Held(LEVEL_RECORDS), Fading()
-        self._agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
-        self._agreeing = Held(AGREEMENT_RECORDS)
+        self.ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
+        """ln of the update over its learning rate."""
+        self.larger, self.fading = Held(LEVEL_RECORDS), Fading()
+        """How far the last of these ratios all lay above those before, and whether they fade."""
+        self.agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
+        """Cosine of a gradient and the one before."""
+        self.agreeing = Held(AGREEMENT_RECORDS)
+        """How far the last of these cosines all lay above those before."""
 
     def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats.
@@ -239,32 +257,36 @@ class GradientEvidence:
         broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
             changed = math.nan
-        level = self._level.update(self._norm.update(observation.step - self._after, logarithm(norm)))
-        learned_before, self._all_learned = self._all_learned, loss == 0.0
-        before, log_before = self._rate, self._log_rate
+        broken, changed = math.inf if broken > 0.0 else broken, math.inf if changed > 0.0 else changed
+        level = self.level.update(self.norm.update(observation.step - self.after, logarithm(norm)))
+        unexplained = _unexplained(loss_excess, self.norm.excess)
+        before, log_before = self.rate, self.log_rate
         if rate == rate:
-            self._rate, self._log_rate = rate, logarithm(rate)
-            if self._drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
+            self.rate, self.log_rate = rate, logarithm(rate)
+            if self.drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
                 self.forget_steps()
         jump = self._update.update(update, before, rate)
-        ratio = logarithm(update) - log_before
-        held = self._larger.update(self._ratio.update(ratio))
-        agrees = self._agreement.update(agreement)
-        agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
-        if self._fading.update(ratio):
-            held, agreeing = _without_rise(held, agreeing)
-        if self._slowing.update(self._log_rate):  # smaller steps agree more
+        held, agreeing = self._steps(logarithm(update) - log_before, agreement)
+        if self.slowing.update(self.log_rate):  # smaller steps agree more
             (agreeing,) = _without_rise(agreeing)
-        solved = update == 0.0 and (self._all_learned or learned_before)
-        if self._zero_updates.update(math.nan if solved else update):
-            jump = math.inf
-        unexplained = _unexplained(loss_excess, self._norm.excess)
         if loss_level <= LEARNING:
             level, agreeing, held = _without_rise(level, agreeing, held)
-        if self._zero_norms.update(math.nan if self._all_learned else norm):
+        learned_before, self.all_learned = self.all_learned, loss == 0.0
+        solved = update == 0.0 and (self.all_learned or learned_before)
+        if self.zero_norms.update(math.nan if self.all_learned else norm):
             level = math.inf
-        broken, changed = math.inf if broken > 0.0 else broken, math.inf if changed > 0.0 else changed
+        if self.zero_updates.update(math.nan if solved else update):
+            jump = math.inf
         return broken, changed, level, unexplained, agreeing, jump, held
+
+    def _steps(self, ratio: float, agreement: float) -> tuple[float, float]:
+        """Evidence of how steps follow one another: updates that stay large, gradients that agree."""
+        held = self.larger.update(self.ratio.update(ratio))
+        agrees = self.agreement.update(agreement)
+        agreeing = self.agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
+        if self.fading.update(ratio):  # the echo of one gradient
+            held, agreeing = _without_rise(held, agreeing)
+        return held, agreeing
 
 
 def _without_rise(*statistics: float) -> tuple[float, ...]:

@@ -117,18 +117,20 @@ class Slowdown:
     """
 
     def __init__(self, *, window: int, warm_up: int) -> None:
-        self._warm_up = warm_up
-        self._usual = SortedWindow(window)
-        self._recent = SortedWindow(SLOWDOWN_RECORDS)
+        self.warm_up = warm_up
+        self.recent = SortedWindow(SLOWDOWN_RECORDS)
+        """ln(seconds) of the last records, which make the present step time."""
+        self.usual = SortedWindow(window)
+        """The same of those before, which make the usual one."""
 
     def update(self, log_time: float) -> float:
         """The factor's logarithm with the next value; NaN for one that was not measured and during the warm-up."""
         if not math.isfinite(log_time):
             return log_time
-        if len(self._recent) == SLOWDOWN_RECORDS:
-            self._usual.add(self._recent.oldest)
-        self._recent.add(log_time)
-        return self._recent.middle - self._usual.middle if len(self._usual) >= self._warm_up else math.nan
+        if len(self.recent) == SLOWDOWN_RECORDS:
+            self.usual.add(self.recent.oldest)
+        self.recent.add(log_time)
+        return self.recent.middle - self.usual.middle if len(self.usual) >= self.warm_up else math.nan
 
 
 class Incidents:
@@ -198,10 +200,11 @@ class HardwareEvidence:
 
     def forget_times(self) -> None:
         """Learn anew how long a step takes; what a machine has done stays known."""
-        self._slowdown = Slowdown(window=self._window, warm_up=self._warm_up)
+        self.slowdown = Slowdown(window=self._window, warm_up=self._warm_up)
+        """Of the records since step times were learned anew."""
 
     def update(self, observation: Observation) -> tuple[float, ...]:
         """The statistics of the next record."""
         *events, step_time_s = self._read(observation)
         incidents = self.incidents.update(observation.step, *events)
-        return incidents, self._slowdown.update(logarithm(step_time_s + JITTER_S))
+        return incidents, self.slowdown.update(logarithm(step_time_s + JITTER_S))

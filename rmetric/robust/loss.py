@@ -78,41 +78,46 @@ class Lost:
     """
 
     def __init__(self, *, window: int) -> None:
-        self._losses, self._stands = SortedWindow(STAND_RECORDS), SortedWindow(window)
-        self._changes = SortedWindow(window)
-        self._start = math.nan
+        self.losses = SortedWindow(STAND_RECORDS)
+        """The last losses."""
+        self.stands = SortedWindow(window)
+        """Their medians of late, from the third loss on."""
+        self.changes = SortedWindow(window)
+        """The last changes from loss to loss."""
+        self.start = math.nan
+        """Median of the first three losses; NaN before."""
 
     @property
     def stand(self) -> float:
         """Median of the last 25 losses; NaN before any."""
-        return self._losses.middle if len(self._losses) else math.nan
+        return self.losses.middle if len(self.losses) else math.nan
 
     def update(self, loss: float) -> float:
         """The value of the next loss; NaN for one that was not measured, and while little is known of the noise."""
         if not math.isfinite(loss):
             return math.nan
-        before = tuple(self._losses.latest(LOST_RECORDS - 1))
+        before = tuple(self.losses.latest(LOST_RECORDS - 1))
         change = loss - before[0] if before else math.nan
-        lost = self._lost(min(loss, *before), change) if len(self._changes) >= FIRST_CHANGES else math.nan
-        self._losses.add(loss)
+        lost = self._lost(min(loss, *before), change) if len(self.changes) >= FIRST_CHANGES else math.nan
+        self.losses.add(loss)
         if change == change:
-            self._changes.add(change)
-        if len(self._losses) == START_RECORDS:
-            self._start = self._losses.middle
-        if len(self._losses) >= START_RECORDS:
-            self._stands.add(self._losses.middle)
+            self.changes.add(change)
+        if len(self.losses) == START_RECORDS:
+            self.start = self.losses.middle
+        if len(self.losses) >= START_RECORDS:
+            self.stands.add(self.losses.middle)
         return lost
 
     def _lost(self, loss: float, change: float) -> float:
-        lowest = self._stands.quantile(0.0)
-        spread = self._changes.quantile(0.9) - self._changes.quantile(0.1)
-        unit = lost_unit(self._start, lowest, spread)
+        lowest = self.stands.quantile(0.0)
+        spread = self.changes.quantile(0.9) - self.changes.quantile(0.1)
+        unit = lost_unit(self.start, lowest, spread)
         if unit <= 0.0:
             return math.nan
         rise = loss - lowest
-        if rise > 0.0 and max(change, *self._changes.latest(LEAP_CHANGES - 1)) < LEAP_SHARE * rise:
+        if rise > 0.0 and max(change, *self.changes.latest(LEAP_CHANGES - 1)) < LEAP_SHARE * rise:
             return 0.0
-        return rise / (unit * doubt(len(self._changes)))
+        return rise / (unit * doubt(len(self.changes)))
 
 
 class Diverged:
@@ -171,17 +176,18 @@ class LossEvidence:
     _read = staticmethod(reader(reads))
 
     def __init__(self, window: int, after: int = 0) -> None:
-        self._level = Level()
-        self._lost = Lost(window=window)
-        self._diverged = Diverged(0 if after else EARLY_RECORDS)
-        self._uniform = UniformAnswer()
+        self.level = Level()
+        self.lost = Lost(window=window)
+        self.diverged = Diverged(0 if after else EARLY_RECORDS)
+        self.uniform = UniformAnswer()
+        """What makes each of :attr:`statistics`."""
 
     def update(self, observation: Observation, loss_z: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so many scales above its course."""
         loss, gap = self._read(observation)
         loss = bounded(loss)
-        level = self._level.update(0.0 if loss_z > 0.0 and loss <= self._lost.stand else loss_z)
-        uniform = self._uniform.update(gap) or math.isinf(gap)
-        lost = self._lost.update(loss)
-        diverged = self._diverged.update(loss)
+        level = self.level.update(0.0 if loss_z > 0.0 and loss <= self.lost.stand else loss_z)
+        uniform = self.uniform.update(gap) or math.isinf(gap)
+        lost = self.lost.update(loss)
+        diverged = self.diverged.update(loss)
         return level, lost, diverged, math.inf if uniform else 0.0 if gap == gap else math.nan

@@ -151,22 +151,23 @@ class RobustReference:
         self.warm_up, self.floor, self.clip = warm_up, floor, clip
         self.middle = self.scale = math.nan
         """Median and scale that the latest value was judged by; NaN during the warm-up."""
-        self._values = SortedWindow(window)
+        self.values = SortedWindow(window)
+        """The last values, clipped."""
 
     def update(self, value: float) -> float:
         """z of the next value; NaN for one that was not measured and during the warm-up, infinity for infinity."""
         if not math.isfinite(value):
             return value
-        if len(self._values) < self.warm_up:
-            self._values.add(value)
+        if len(self.values) < self.warm_up:
+            self.values.add(value)
             return math.nan
-        self.middle = middle = self._values.middle
+        self.middle = middle = self.values.middle
         self.scale = scale = max(self._scale(middle), self.floor)
-        self._values.add(min(max(value, middle - self.clip * scale), middle + self.clip * scale))
+        self.values.add(min(max(value, middle - self.clip * scale), middle + self.clip * scale))
         return (value - middle) / scale
 
     def _scale(self, middle: float) -> float:
-        return NORMAL * self._values.deviation(middle)
+        return NORMAL * self.values.deviation(middle)
 
 
 class UpperReference(RobustReference):
@@ -184,7 +185,7 @@ class UpperReference(RobustReference):
     """
 
     def _scale(self, middle: float) -> float:
-        upper = max((self._values.quantile(share) - middle) / normal for share, normal in UPPER)
+        upper = max((self.values.quantile(share) - middle) / normal for share, normal in UPPER)
         return max(super()._scale(middle), upper)
 
 
@@ -298,33 +299,37 @@ class RobustTrend:
         self.growth = growth
         self.excess = math.nan
         """The last z in units of the signal: how far the value lay above its expectation."""
-        self._first = min(FIRST_MEDIAN, max(1, warm_up // 2))
-        self._values = SortedWindow(window)
-        self._steps: deque[int] = deque(maxlen=window)
-        self._errors = RobustReference(window=window, warm_up=max(1, warm_up - self._first), floor=floor, clip=CLIP)
+        self.first = min(FIRST_MEDIAN, max(1, warm_up // 2))
+        """Values before the first error is taken."""
+        self.values = SortedWindow(window)
+        """The last values, clipped."""
+        self.steps: deque[int] = deque(maxlen=window)
+        """Step of each of these, the earliest first."""
+        self.errors = RobustReference(window=window, warm_up=max(1, warm_up - self.first), floor=floor, clip=CLIP)
+        """How far values lay above the median of those before."""
 
     def update(self, step: int, value: float) -> float:
         """z of the next value; NaN for one that was not measured and during the warm-up, infinity for infinity."""
         self.excess = value if not math.isfinite(value) else math.nan
         if not math.isfinite(value):
             return value
-        if len(self._values) < self._first:
+        if len(self.values) < self.first:
             self._add(step, value)
             return math.nan
-        middle = self._values.middle
+        middle = self.values.middle
         error = value - middle
-        if math.isnan(self._errors.update(error)):
+        if math.isnan(self.errors.update(error)):
             self._add(step, value)
             return math.nan
-        scale = self._errors.scale
-        lag = min(0.0, self._errors.middle + scale)
-        rise = grown(step, _middle_step(self._steps))
-        expected, reach = middle + self._errors.middle, CLIP * scale
+        scale = self.errors.scale
+        lag = min(0.0, self.errors.middle + scale)
+        rise = grown(step, _middle_step(self.steps))
+        expected, reach = middle + self.errors.middle, CLIP * scale
         self.excess = error - lag - self.growth * rise
-        z = self.excess / (scale * doubt(len(self._values)))
+        z = self.excess / (scale * doubt(len(self.values)))
         self._add(step, min(max(value, expected - reach), expected + reach))
         return z
 
     def _add(self, step: int, value: float) -> None:
-        self._steps.append(step)
-        self._values.add(value)
+        self.steps.append(step)
+        self.values.add(value)

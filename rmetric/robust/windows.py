@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import NamedTuple
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +68,16 @@ class Window(NamedTuple):
     """Where the next value goes in ``recent``, and how many there are."""
 
 
+@contextmanager
+def _arrays(*windows: SortedWindow) -> Iterator[list[Window]]:
+    """The arrays of windows, which have afterwards what is in them."""
+    arrays = [_taken(values) for values in windows]
+    yield arrays
+    for values, window in zip(windows, arrays, strict=True):
+        values.refill(_in_turn(window.recent, window), window.ordered[: window.place[1]].tolist())
+
+
 def _taken(values: SortedWindow) -> Window:
-    """The arrays of a window."""
     recent, ordered = values.contents
     window = Window(
         np.empty(values.length), np.empty(values.length), np.array([len(recent) % values.length, len(recent)])
@@ -76,11 +86,10 @@ def _taken(values: SortedWindow) -> Window:
     return window
 
 
-def _put_back(window: Window, values: SortedWindow) -> None:
-    """Let a window have what is in its arrays."""
+def _in_turn(ring: NDArray[Any], window: Window) -> list[Any]:
+    """What stands beside the recent values of a window, the oldest first."""
     following, count = window.place.tolist()
-    recent = np.roll(window.recent, -following) if count == values.length else window.recent[:count]
-    values.refill(recent.tolist(), window.ordered[:count].tolist())
+    return (np.roll(ring, -following) if count == len(ring) else ring[:count]).tolist()  # type: ignore[no-any-return]
 
 
 @compiled
@@ -156,10 +165,9 @@ def _judge(window, value, warm_up, floor, clip, tails):
 
 def reference(of: RobustReference, values: Column) -> Column:
     """z of each of the next values."""
-    window = _taken(of._values)
     tails = TAILS if isinstance(of, UpperReference) else NO_TAILS
-    z: Column = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
-    _put_back(window, of._values)
+    with _arrays(of.values) as (window,):
+        z: Column = _reference(window, values, of.warm_up, of.floor, of.clip, tails)
     return z
 
 
@@ -173,18 +181,12 @@ def _reference(window, values, warm_up, floor, clip, tails):
 
 def trend(of: RobustTrend, steps: NDArray[np.int64], values: Column) -> tuple[Column, Column]:
     """z and excess of each of the next values."""
-    window, errors = _taken(of._values), _taken(of._errors._values)
-    own_steps = np.empty(len(window.recent), np.int64)
-    own_steps[: len(of._steps)] = of._steps
-    excess = _unjudged(values)
-    z = _trend(
-        window, errors, own_steps, steps, values, excess, of._first, of._errors.warm_up, of._errors.floor, of.growth
-    )
-    _put_back(window, of._values)
-    _put_back(errors, of._errors._values)
-    following, count = window.place.tolist()
-    of._steps.clear()
-    of._steps.extend((np.roll(own_steps, -following) if count == len(own_steps) else own_steps[:count]).tolist())
+    own_steps, excess, judge = np.empty(of.values.length, np.int64), _unjudged(values), of.errors
+    own_steps[: len(of.steps)] = of.steps
+    with _arrays(of.values, judge.values) as (window, errors):
+        z = _trend(window, errors, own_steps, steps, values, excess, of.first, judge.warm_up, judge.floor, of.growth)
+    of.steps.clear()
+    of.steps.extend(_in_turn(own_steps, window))
     return z, excess
 
 
@@ -223,7 +225,7 @@ def _trend(window, errors, own_steps, steps, values, excess, first, warm_up, flo
 
 @compiled
 def _sum(sums, place, value, times):
-    """``_Sums.add``: ``sums`` are origin, count, x, y, xx, xy."""
+    """``LineSums.add``: ``sums`` are origin, count, x, y, xx, xy."""
     x = place - sums[0]
     sums[1] += times
     sums[2] += times * x
@@ -234,19 +236,18 @@ def _sum(sums, place, value, times):
 
 def curve(of: LearningCurve, places: Column, values: Column) -> tuple[Column, Column]:
     """z and excess of each of the next losses, at a ln(step)."""
-    points, line = len(of._points), of._sums
+    points, line = len(of.points), of.sums
     known, entered = np.empty((2, points + len(values)))
     if points:
-        known[:points], entered[:points] = zip(*of._points, strict=True)
+        known[:points], entered[:points] = zip(*of.points, strict=True)
     sums = np.array([line.origin, line.count, line.x, line.y, line.xx, line.xy])
-    span, errors = np.array([0, points, of._until_renewed]), _taken(of._errors._values)
-    excess = _unjudged(values)
-    z, of._largest = _curve(errors, known, entered, sums, span, of._largest, places, values, excess, of._errors.warm_up)
-    first, last, of._until_renewed = span.tolist()
-    of._points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
+    span, excess, warm_up = np.array([0, points, of.until_renewed]), _unjudged(values), of.errors.warm_up
+    with _arrays(of.errors.values) as (errors,):
+        z, of.largest = _curve(errors, known, entered, sums, span, of.largest, places, values, excess, warm_up)
+    first, last, of.until_renewed = span.tolist()
+    of.points = deque(zip(known[first:last].tolist(), entered[first:last].tolist(), strict=True))
     line.origin, count, line.x, line.y, line.xx, line.xy = sums.tolist()
     line.count = int(count)
-    _put_back(errors, of._errors._values)
     return z, excess
 
 
@@ -304,10 +305,8 @@ def _highest(window, count):
 
 def lost(of: Lost, losses: Column) -> tuple[Column, Column]:
     """What is lost at each of the next losses, and where the run stood before it."""
-    last, stands, changes = _taken(of._losses), _taken(of._stands), _taken(of._changes)
-    result, stood, of._start = _lost(last, stands, changes, of._start, losses)
-    for window, values in ((last, of._losses), (stands, of._stands), (changes, of._changes)):
-        _put_back(window, values)
+    with _arrays(of.losses, of.stands, of.changes) as windows:
+        result, stood, of.start = _lost(*windows, of.start, losses)
     return result, stood
 
 
@@ -346,10 +345,8 @@ def _lost(last, stands, changes, start, losses):
 
 def update(of: Update, sizes: Column, growths: Column) -> Column:
     """Score of each of the next log sizes, with the log growth of the rate."""
-    window, recent = _taken(of._sizes._values), _taken(of._recent)
-    scores, of._largest = _update(window, recent, of._largest, sizes, growths, of._sizes.warm_up)
-    _put_back(window, of._sizes._values)
-    _put_back(recent, of._recent)
+    with _arrays(of.sizes.values, of.recent) as windows:
+        scores, of.largest = _update(*windows, of.largest, sizes, growths, of.sizes.warm_up)
     return scores  # type: ignore[no-any-return]
 
 
@@ -374,10 +371,8 @@ def _update(window, recent, largest, sizes, growths, warm_up):
 
 def slowdown(of: Slowdown, log_times: Column) -> Column:
     """Score of each of the next log step times."""
-    usual, recent = _taken(of._usual), _taken(of._recent)
-    scores: Column = _slowdown(usual, recent, log_times, of._warm_up)
-    _put_back(usual, of._usual)
-    _put_back(recent, of._recent)
+    with _arrays(of.usual, of.recent) as windows:
+        scores: Column = _slowdown(*windows, log_times, of.warm_up)
     return scores
 
 
