@@ -73,6 +73,13 @@ def test_a_fault_has_three_severities_that_differ(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_a_severity_names_no_parameter_at_its_default(name: str) -> None:
+    defaults = {item.name: item.default for item in fields(FAULTS[name])}
+    for severity, changes in FAULTS[name].severities.items():
+        assert not {*changes.items()} & {*defaults.items()}, severity
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_a_fault_cannot_be_changed_once_made(name: str) -> None:
     fault = make_fault(name)
     with pytest.raises(FrozenInstanceError):
