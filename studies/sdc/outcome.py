@@ -12,6 +12,7 @@ import numpy as np
 from rmetric.detectors import make_detector
 from rmetric.detectors.numerics import Numerics
 from rmetric.evaluation.ground_truth import TOLERANCE
+from rmetric.measurements import MACHINE_MEASUREMENTS
 from rmetric.records import Observations
 
 DEFINITIONS = (
@@ -34,15 +35,12 @@ SCORED = (
 WITHIN_STEPS = 10
 """A detector has seen a flip if it alarms within so many steps, the faulty one included."""
 
-CLOCK_MEASUREMENTS = ("step_time_s", "step_time_max_s", "lambda", "hardware_events")
-"""Measurements that tell how busy the machine was: no flip shows in them, and no two runs share them."""
-
 Alarms = dict[str, np.ndarray]
 """Detector → steps at which its score is above its threshold."""
 
 
 def alarms_of(observations: Observations) -> Alarms:
-    """Every detector over a whole run, without what the clock says."""
+    """Every detector over a whole run, without measurements of the machine, in which no flip shows."""
     found = {}
     for name in SCORED:
         scores, threshold = _scores(name, observations)
@@ -62,7 +60,7 @@ def judged_steps_of(observations: Observations) -> dict[str, tuple[int, int]]:
 def _scores(name: str, observations: Observations) -> tuple[np.ndarray, float]:
     """Scores and threshold of a detector."""
     detector = make_detector(name)
-    kept = {key: column for key, column in observations.columns.items() if key not in CLOCK_MEASUREMENTS}
+    kept = {key: column for key, column in observations.columns.items() if key not in MACHINE_MEASUREMENTS}
     return detector.score_run(Observations(observations.step, kept, observations.evaluated)), detector.threshold
 
 
