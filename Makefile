@@ -1,7 +1,7 @@
 # make reproduce    720 simulated runs beside the published real ones: all tables, all figures (2 to 4 minutes, no torch)
 # make smoke        the same with 36 simulated runs                 make check       format, lint, types, import contracts, site
-# make case-study   a tiny model trained with injected faults       make test-fast   every module, in two minutes
-# make mechanism    attention, routers and updates under faults     make test        all but the longest tests, in four to ten
+# make case-study   a tiny model trained with injected faults       make test-fast   every module
+# make mechanism    attention, routers and updates under faults     make test        all but the longest tests
 # make corruption   flipped bits, and their repair                  make test-all    all tests     make bench  what it costs
 # make real-study   720 real runs, and 1,380 more: the data set (four hours on two cores)
 # make abroad       detectors on external runs, the zoo, bugs and the study's sets (5 minutes)
@@ -23,10 +23,11 @@ CODE   := $(shell find rmetric studies -name "*.py")
 unexport PYTHONDONTWRITEBYTECODE
 
 .DELETE_ON_ERROR:
-.PHONY: help reproduce smoke case-study real-study zoo mechanism corruption test test-all test-fast check bench clean FORCE
+.PHONY: help reproduce smoke case-study mechanism corruption real-study zoo gpu ladder artifact abroad \
+	check site test test-all test-fast bench clean sample picture FORCE
 
 help:
-	@sed -n '1,11s/^# //p' Makefile
+	@sed -n 's/^# \(make \)/\1/p' Makefile
 
 # An older pip takes twice as long to find out which versions go together.
 $(VENV)/.made:
@@ -110,19 +111,15 @@ zoo: $(VENV)/.live
 	$(RUN) -m studies.real_runs.publish --from logs_BUGS --out data/bugs.parquet
 
 # results/gpu/gpu.json and gpu.md; what the machine lacks is skipped with the reason.
-.PHONY: gpu
 gpu: $(VENV)/.live
 	$(RUN) -m studies.gpu.run
 
-.PHONY: ladder
 ladder: $(VENV)/.core
 	$(RUN) -m studies.ladder.run
 
-.PHONY: artifact
 artifact: $(VENV)/.dev
 	$(RUN) -m studies.artifact.check
 
-.PHONY: abroad
 # Any detector on strangers' runs, the zoo and the study's sets: ABROAD="--strangers FOLDER --zoo logs_ZOO --plugin FILE"
 abroad: $(VENV)/.core
 	$(RUN) -m studies.abroad.benchmark $(ABROAD)
@@ -135,7 +132,6 @@ check: $(VENV)/.dev
 	$(MAKE) --no-print-directory site
 
 # results/site/index.html; a dead link or a docstring that cannot be read is an error.
-.PHONY: site
 site: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
@@ -146,7 +142,7 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(PYTEST) --hypothesis-profile thorough
 
-# Covers every module in at most two minutes on two cores; leaves out what is marked slow as well.
+# Covers every module; leaves out what is marked slow as well.
 test-fast: $(VENV)/.dev
 	$(PYTEST) --hypothesis-profile fast -m "not slow and not long"
 
@@ -163,12 +159,10 @@ SAMPLE := llama-3-8b_lr_spike_high_rep1 llama-3-8b_rms_norm_error_medium_rep2 ll
 	mistral-7b_low_precision_attention_high_rep2 mistral-7b_none_rep2 gpt-4-moe_node_failure_high_rep2 \
 	gpt-4-moe_silent_data_corruption_high_rep1 gpt-4-moe_expert_failure_medium_rep2 gpt-4-moe_router_imbalance_high_rep1
 
-.PHONY: sample
 sample: logs_FULL_METRIC/manifest.json
 	rm -f logs_FULL_METRIC/sample/*.jsonl
 	for run in $(SAMPLE); do cp logs_FULL_METRIC/run_*_$$run.jsonl logs_FULL_METRIC/sample/ || exit 1; done
 
 # The picture of the README.
-.PHONY: picture
 picture: ladder
 	cp results/ladder/figure_ladder.png docs/ladder.png

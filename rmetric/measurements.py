@@ -209,6 +209,8 @@ VERDICTS = _table(
 """Values of the run's own R-Metric. Kept for comparison; no detector reads them."""
 LOSSES = ("training_loss", "validation_loss")
 """Measurements that a training logs by itself, whatever the framework."""
+MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
+"""Measurements of the machine rather than of the model; no two runs of a training share them."""
 OWN_PREFIX = "rmetric/"
 """Of the names that this project's monitor gives to the trackers of others."""
 OWN_STEP = f"{OWN_PREFIX}step"

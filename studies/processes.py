@@ -1,18 +1,24 @@
-"""Devices and processes for training: which device a name means, and work in fresh processes."""
+"""Devices and processes for training: which device a name means, fresh processes, groups of them."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
-from typing import Any, TypeVar
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
 
 import torch
+import torch.distributed as dist
 
 from rmetric.engines.processes import pool_for
 from rmetric.errors import UserError
 
 R = TypeVar("R")
+MEETING = "rendezvous"
+"""Name of the file through which processes of a group meet."""
 
 
 def device_of(name: str) -> torch.device:
@@ -61,3 +67,31 @@ def in_fresh_processes(
         waiting = {pool.submit(work, *task): index for index, task in enumerate(tasks)}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
+
+
+def join_gloo_group(folder: Path, rank: int, processes: int, timeout: timedelta) -> None:
+    """Make this process one of a group on the CPU, which meets through a file in a folder.
+
+    Parameters
+    ----------
+    folder
+        Existing folder, the same for all; a file that another group has left there would mislead them.
+    rank, processes
+        Number of this process, from 0, and of all.
+    timeout
+        Longest wait for a peer, here and in each collective operation.
+    """
+    torch.set_num_threads(1)
+    if sys.platform == "linux":  # other systems call it differently
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # whatever the machine is called and however it is connected
+    meeting = (folder / MEETING).resolve().as_uri()  # a file: no port that could be taken
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes, timeout=timeout)
+
+
+def end_in_group() -> NoReturn:
+    """End this process, all of whose work is done.
+
+    One that takes Gloo's threads down itself is aborted now and then on a busy machine ("terminate called without an
+    active exception").
+    """
+    os._exit(0)

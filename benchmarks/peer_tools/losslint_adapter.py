@@ -7,10 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from peer_worker import Adapter, Finding, Growing, serve
+from peer_worker import ALARMS, Adapter, Finding, Growing, serve
 
-ALARMS = {"error": ("error", "warning"), "warning": ("warning",), "info": ()}
-"""Severity → readings. ``error`` is the default of --fail-severity: the exit status is 1 from there on."""
 ANNOUNCED = re.compile(r"\[\d\d:\d\d:\d\d\] (error|warning|info) \w+: ")
 
 
@@ -22,7 +20,7 @@ class Losslint(Adapter):
     """The functions that the two commands call: ``load_run`` and ``run_all_checks``; ``run_watch``."""
 
     package = "losslint"
-    alarms = ("error", "warning")
+    alarms = ("error", "warning")  # error is the default of --fail-severity: the exit status is 1 from there on
 
     def __init__(self) -> None:
         from losslint import checks, parsing, watch

@@ -32,6 +32,8 @@ from typing import Any
 
 PARTS = ("verdicts", "named", "live")
 """What is asked about a log unless the task says otherwise."""
+ALARMS = {"error": ("error", "warning"), "warning": ("warning",), "info": ()}
+"""Severity → under which readings it is an alarm, of tools that have these three."""
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from peer_worker import Adapter, Finding, Growing, serve
-
-ALARMS = {"error": ("error", "warning"), "warning": ("warning",), "info": ()}
-"""Severity → readings; ``error`` is the gravest that --fail-on takes. It has no default."""
+from peer_worker import ALARMS, Adapter, Finding, Growing, serve
 
 
 class Trainspotter(Adapter):
     """The functions that both commands call: ``load_run`` and ``run_all``."""
 
     package = "trainspotter"
-    alarms = ("error", "warning")
+    alarms = ("error", "warning")  # error is the gravest that --fail-on takes, which has no default
 
     def __init__(self) -> None:
         from trainspotter import detectors, readers

@@ -32,10 +32,10 @@ class Variant:
     def of(cls, ev: Evaluator, name: str, weights: Weights, protocol: Protocol) -> Variant:
         """The scores of these weights on a study."""
         threshold = ev.refitted_threshold(weights, protocol)
-        published = ev.summary_of(ev.counts_with(weights, RMetric.paper().threshold, protocol))["f1"]
+        published = ev.score_of("f1", ev.counts_with(weights, RMetric.paper().threshold, protocol))
         if np.isnan(threshold):
             return cls(name, weights, protocol, threshold, published, Score.undefined("no run of the fit half failed"))
-        refitted = ev.summary_of(ev.counts_with(weights, threshold, protocol), ev.halves.score)["f1"]
+        refitted = ev.score_of("f1", ev.counts_with(weights, threshold, protocol), ev.halves.score)
         return cls(name, weights, protocol, threshold, published, refitted)
 
 
@@ -85,7 +85,7 @@ class Transfer:
         """The scores of one pair of architectures, given what was fitted on either."""
         runs_R = ev.runs_where(model_type=target) & ev.halves.score
         published = ev.counts_with(Weights(), RMetric.paper().threshold, protocol)
-        paper = ev.summary_of(published, runs_R)["f1"]
+        paper = ev.score_of("f1", published, runs_R)
         if mine is None or own is None:
             nothing = Score.undefined("no run failed in the fit half of the source or of the target")
             return cls(source, target, protocol, None, nothing, nothing, paper, nothing, nothing)
@@ -97,8 +97,8 @@ class Transfer:
             target,
             protocol,
             mine,
-            transferred=ev.summary_of(moved, runs_R)["f1"],
-            native=ev.summary_of(native, runs_R)["f1"],
+            transferred=ev.score_of("f1", moved, runs_R),
+            native=ev.score_of("f1", native, runs_R),
             paper=paper,
             loss_pct=Score(0.0 - gain.value, 0.0 - gain.high, 0.0 - gain.low, gain.reason),
             against_paper_pct=ev.compare("f1", moved, published, runs_R, relative=True),

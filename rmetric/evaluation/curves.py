@@ -113,9 +113,9 @@ def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] |
 
     # Which begin belongs to which end does not matter for a number, and what is sorted is found in a third of the time.
     low, high = (np.searchsorted(values, np.sort(ends[false])) for ends in (starts.low, starts.high))
-    fp = _covered(low, high, len(values))
+    fp = covered(low, high, len(values))
     low, high = (np.searchsorted(values, ends[warning]) for ends in (starts.low, starts.high))
-    tp = _covered(*_unions(starts.run[warning], low, high, len(values)), len(values))
+    tp = covered(*_unions(starts.run[warning], low, high, len(values)), len(values))
     finite = int(np.searchsorted(values, np.inf))
     return Curve(
         "strict",
@@ -138,8 +138,8 @@ def paper_curve(timeline: Timeline, scores: Column, runs_R: NDArray[np.bool_] | 
     return Curve(
         "paper",
         values[finite],
-        _covered(zero[failed], rank[failed], len(values))[finite],
-        _covered(zero[~failed], rank[~failed], len(values))[finite],
+        covered(zero[failed], rank[failed], len(values))[finite],
+        covered(zero[~failed], rank[~failed], len(values))[finite],
         failed=int(failed.sum()),
         healthy=int((~failed).sum()),
     )
@@ -152,10 +152,10 @@ def curve_of(timeline: Timeline, scores: NDArray[np.float64], protocol: Protocol
     return paper_curve(timeline, scores)
 
 
-def _covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int32]:
-    """Number of the intervals [low, high) that hold each of 0 … size − 1; half the memory of ``np.bincount``."""
+def covered(low: NDArray[np.int64], high: NDArray[np.int64], size: int) -> NDArray[np.int32]:
+    """Number of the intervals [low, high) that hold each of 0 … size − 1, with high ≤ size − 1."""
     count, one = np.zeros(size, np.int32), np.int32(1)  # of the same type: NumPy is fifty times as fast then
-    np.add.at(count, low, one)
+    np.add.at(count, low, one)  # in half the memory of np.bincount
     np.subtract.at(count, high, one)
     return np.cumsum(count, out=count)
 

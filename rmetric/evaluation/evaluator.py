@@ -265,6 +265,11 @@ class Evaluator:
             summary["lead_min"] = score("mean_lead", minutes, weights_BR)
         return summary
 
+    def score_of(self, name: str, counts: Counts, runs_R: NDArray[np.bool_] | None = ALL) -> Score:
+        """One of :data:`~rmetric.evaluation.scores.METRICS`, as :meth:`summary_of` has it among all others."""
+        chosen = counts.counted if runs_R is None else counts.counted & runs_R
+        return score(name, counts.of(chosen), self.weights(chosen))
+
     def compare(
         self,
         name: str,
@@ -317,7 +322,7 @@ class Evaluator:
         for name, detector in self.detectors.items():
             if name not in (REFERENCE, ROBUST, *self.silent) and detector.causal and not detector.extra:
                 counts = self.counts(name, protocol)
-                f1[name] = summarise(counts.of(counts.counted))["f1"].value
+                f1[name] = score("f1", counts.of(counts.counted)).value
         defined = {name: value for name, value in f1.items() if not np.isnan(value)}
         return max(defined, key=defined.__getitem__, default=None)
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.detectors import Detector
-from rmetric.evaluation.curves import Curve
+from rmetric.evaluation.curves import Curve, covered
 from rmetric.evaluation.protocols import HEALTHY, Starts
 
 BUDGET_PER_STEP = 1e-4
@@ -99,19 +99,14 @@ def lowest_within_budget(
     float
         NaN if the detector judged no healthy step of these runs; infinite if only that silences it.
     """
-    chosen = (starts.zone == HEALTHY) & runs[starts.run]
-    low, high = starts.low[chosen], starts.high[chosen]
-    judged = high > -math.inf
+    judged = (starts.zone == HEALTHY) & runs[starts.run] & (starts.high > -math.inf)
     if not healthy_steps or not judged.any():
         return math.nan
-    low, high = low[judged], high[judged]
-    allowed = math.floor(budget_per_step * healthy_steps)
-    lowest = math.inf
-    for threshold in np.unique(high)[::-1].tolist():
-        if int(((low <= threshold) & (threshold < high)).sum()) > allowed:
-            break
-        lowest = threshold
-    return lowest
+    limits = np.unique(starts.high[judged])
+    low, high = (np.searchsorted(limits, ends[judged]) for ends in (starts.low, starts.high))
+    begun = covered(low, high, len(limits) + 1)[:-1]
+    kept = 1 + np.flatnonzero(begun > math.floor(budget_per_step * healthy_steps)).max(initial=-1)
+    return float(limits[kept]) if kept < len(limits) else math.inf
 
 
 def _within(curve: Curve, merit: NDArray[Any], budget_per_step: float) -> NDArray[np.float64]:

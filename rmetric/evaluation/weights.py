@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
-from rmetric.evaluation.curves import Curve, curve_of
+from rmetric.evaluation.curves import Curve, covered, curve_of
 from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, Starts, Timeline
 from rmetric.evaluation.scores import BootstrapWeights, HitCounts, f1, weighted_sums
 from rmetric.evaluation.thresholds import threshold_for_f1
@@ -151,12 +151,13 @@ def _hits_by_run(
     limits = np.unique(np.quantile(high, np.linspace(0.0, 1.0, thresholds))) if len(high) else np.zeros(1)
     limits = np.concatenate([[np.nextafter(limits[0], -np.inf)], limits])
 
-    def covered(zone: int) -> NDArray[np.float64]:
-        chosen = here & (starts.zone == zone)
-        change = np.zeros((len(timeline), len(limits) + 1))
-        low, past = (np.searchsorted(limits, ends[chosen], side="left") for ends in (starts.low, starts.high))
-        np.add.at(change, (starts.run[chosen], low), 1.0)
-        np.add.at(change, (starts.run[chosen], past), -1.0)
-        return np.cumsum(change, axis=1)[:, :-1]
+    size = len(limits) + 1
 
-    return np.minimum(covered(WARNING), 1.0), covered(HEALTHY)
+    def begun(zone: int) -> NDArray[np.float64]:
+        chosen = here & (starts.zone == zone)
+        low, past = (np.searchsorted(limits, ends[chosen]) for ends in (starts.low, starts.high))
+        first = size * starts.run[chosen]  # runs side by side: every interval ends in its own
+        counts = covered(first + low, first + past, size * len(timeline)).reshape(-1, size)
+        return counts[:, :-1].astype(np.float64)
+
+    return np.minimum(begun(WARNING), 1.0), begun(HEALTHY)

@@ -5,6 +5,7 @@ The built-in ones are in alphabetical order, which is that of the tables; those 
 
 from rmetric.faults.base import (
     FAULTS,
+    HARDWARE_FAULTS,
     NEVER,
     SEVERITIES,
     CombinedFault,
@@ -39,6 +40,7 @@ load_fault_entry_points()
 
 __all__ = [
     "FAULTS",
+    "HARDWARE_FAULTS",
     "NEVER",
     "NO_FAULT",
     "SEVERITIES",

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FAULTS: Registry[type[Fault]] = Registry("fault")
 SEVERITIES = ("low", "medium", "high")
+HARDWARE_FAULTS = ("NODE_FAILURE", "NETWORK_DEGRADATION")
+"""Faults of the machine, which leave loss and gradients alone until a worker is lost."""
 NEVER = np.iinfo(np.int64).max
 """A step that never comes."""
 

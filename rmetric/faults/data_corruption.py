@@ -36,7 +36,7 @@ class DataCorruption(Fault):
     """
 
     source = "shares 2 / 5 / 10 %: Fatima 2025; slow rise: real sample runs with 10 % corrupted labels"
-    severities = {"low": {"token_share": 0.02}, "medium": {"token_share": 0.05}, "high": {"token_share": 0.10}}
+    severities = {"low": {"token_share": 0.02}, "medium": {}, "high": {"token_share": 0.10}}
     at_least = {"token_share": 0.0}
     at_most = {"token_share": 1.0}
     one_of = {"what": get_args(What)}

@@ -38,7 +38,7 @@ class ExpertFailure(Fault):
     """
 
     source = "fault: Fatima 2025; routing: Jiang et al. 2024, arXiv 2401.04088"
-    severities = {"low": {"experts": 1}, "medium": {"experts": 2}, "high": {"experts": 4}}
+    severities = {"low": {"experts": 1}, "medium": {}, "high": {"experts": 4}}
     needs_experts = True
     one_of = {"mode": get_args(Mode)}
 

@@ -34,7 +34,7 @@ class GqaMismatch(Fault):
     """
 
     source = "fault: Fatima 2025; grouped queries: Ainslie et al. 2023, arXiv 2305.13245"
-    severities = {"low": {"layer_share": 0.03}, "medium": {"layer_share": 0.09}, "high": {"layer_share": 0.35}}
+    severities = {"low": {"layer_share": 0.03}, "medium": {}, "high": {"layer_share": 0.35}}
 
     layer_share: float = 0.09
     """Share of the layers concerned, in [0, 1]; in a live run at least one layer, drawn from the run's seed."""

@@ -41,7 +41,7 @@ class GradientExplosion(Fault):
     source = "Pascanu et al. 2013, arXiv 1211.5063; harmless under clipping, fatal without, in the real sample runs"
     severities = {
         "low": {"scale": 10.0, "duration_steps": 100},
-        "medium": {"scale": 100.0},
+        "medium": {},
         "high": {"scale": 1000.0, "ramp_steps": 10},
     }
     at_least = {"ramp_steps": 1}

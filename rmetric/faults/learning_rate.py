@@ -67,7 +67,7 @@ class LrSpike(LearningRateFault):
     """
 
     source = "factors and duration: Fatima 2025 (authors' files); stability limit: Cohen et al. 2021, arXiv 2103.00065"
-    severities = {"low": {"factor": 5.0}, "medium": {"factor": 15.0}, "high": {"factor": 25.0}}
+    severities = {"low": {"factor": 5.0}, "medium": {}, "high": {"factor": 25.0}}
 
     duration_steps: int = 20
 
@@ -82,7 +82,7 @@ class LargeLr(LearningRateFault):
     """
 
     source = "Huang et al. 2026, arXiv 2606.28116 (large learning rate)"
-    severities = {"low": {"factor": 3.0}, "medium": {"factor": 6.0}, "high": {"factor": 12.0}}
+    severities = {"low": {"factor": 3.0}, "medium": {}, "high": {"factor": 12.0}}
     responds_as = "LR_SPIKE"
 
     factor: float = 6.0

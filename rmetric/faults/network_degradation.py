@@ -33,7 +33,7 @@ class NetworkDegradation(Fault):
     source = "delays 50 / 150 / 250 ms: Fatima 2025; watchdog time-outs: arXiv 2407.21783, Table 5"
     severities = {
         "low": {"delay_ms": 50.0, "timeout_probability": 0.0, "events_per_step": 0.01},
-        "medium": {"delay_ms": 150.0, "timeout_probability": 0.0004, "events_per_step": 0.03},
+        "medium": {},
         "high": {"delay_ms": 250.0, "timeout_probability": 0.004, "events_per_step": 0.08},
     }
     at_least = dict.fromkeys(

@@ -33,7 +33,7 @@ class NodeFailure(Fault):
     source = "components: Llama 3 405B interruptions (arXiv 2407.21783, Table 5); precursors: an assumption"
     severities = {
         "low": {"spare": True, "incubation_steps": 150.0},
-        "medium": {"incubation_steps": 300.0},
+        "medium": {},
         "high": {"incubation_steps": 60.0, "events_per_step": 0.1},
     }
     at_least = dict.fromkeys(

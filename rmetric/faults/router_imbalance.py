@@ -41,7 +41,7 @@ class RouterImbalance(Fault):
     source = "factors 0.7 to 0.8: Fatima 2025; collapse of routing: Huang et al. 2026, arXiv 2606.28116"
     severities = {
         "low": {"imbalance_factor": 0.7},
-        "medium": {"imbalance_factor": 0.75},
+        "medium": {},
         "high": {"imbalance_factor": 0.8},
     }
     needs_experts = True

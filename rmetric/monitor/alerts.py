@@ -10,7 +10,7 @@ from typing import Literal
 from rmetric.advice import ADVICE, WEIGHTS_MOVED, Advice, advice_on_settings, possible, setting_in_words
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
-from rmetric.measurements import Observation
+from rmetric.measurements import MACHINE_MEASUREMENTS, Observation
 from rmetric.monitor.kept_settings import Change
 from rmetric.robust.loss import UNIFORM_NATS
 
@@ -25,8 +25,6 @@ Cause = Literal[
     "off_course",
 ]
 """What an alert is about. Detectors that see the same are one alert for people."""
-MACHINE_MEASUREMENTS = ("hardware_events", "lambda", "step_time_s", "step_time_max_s")
-"""Measurements of the machine rather than of the model."""
 _COMPARE = "Compare learning rate and batch of this step with those before; keep the last checkpoint from now."
 _BROKEN_BATCH = "Leave this batch out, and find out where its NaN or infinity comes from."
 _LIKELY_NAN = (

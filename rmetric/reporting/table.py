@@ -261,10 +261,14 @@ def latex_document(names: Iterable[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
+FORMATS: Mapping[str, Callable[[Table], str]] = {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}
+"""Ending of a written table's file → what makes its text."""
+
+
 def write(table: Table, folder: str | Path) -> list[Path]:
-    """The table as ``.md``, ``.csv`` and ``.tex``, each written whole or not at all."""
+    """The table in each of :data:`FORMATS`, each file written whole or not at all."""
     paths = []
-    for ending, render in {".md": to_markdown, ".csv": to_csv, ".tex": to_latex}.items():
+    for ending, render in FORMATS.items():
         path = Path(folder) / (table.name + ending)
         write_atomically(path, render(table).encode())
         paths.append(path)

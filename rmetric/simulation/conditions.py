@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rmetric.faults import Fault, RunProcesses
+from rmetric.faults import HARDWARE_FAULTS, Fault, RunProcesses
 from rmetric.faults.processes import BoolsRT
 from rmetric.simulation.dynamics import OVERFLOW_NATS
 from rmetric.simulation.healthy import HealthyParameters
@@ -18,7 +18,7 @@ CRASH_STEPS = (9, 20)
 """Fewest and most steps from the onset to the crash."""
 CRASH_NATS = 50.0
 """Excess of the loss in the step of the onset: 51.4 where it was 1.5 in the author's log that ends there."""
-WITHOUT_EFFECT = ("NODE_FAILURE", "NETWORK_DEGRADATION")
+WITHOUT_EFFECT = HARDWARE_FAULTS
 """Faults that make no run fail in the author's files."""
 STEADY_RATE = 3e-4
 """Log-rate a step at which the loss falls in the author's three logs (3.1 at step 100, 0.73 at step 4,900)."""

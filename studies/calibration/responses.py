@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.scores import binomial_interval
-from rmetric.faults import SEVERITIES
+from rmetric.faults import HARDWARE_FAULTS, SEVERITIES
 from rmetric.faults.processes import Response
 from studies.calibration.noise import memory_steps
 from studies.calibration.real_runs import FEW_DRAWS, Estimate, Pair, interval, median_over_runs, over_runs, robust_sd
@@ -28,8 +28,6 @@ OWN_WAY = 9
 """Judgements in the running median from which a run strays: 45 steps."""
 WEAKEST = 0.05
 """Least strength of a run over the median one."""
-HARDWARE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
-"""Faults that leave loss and gradients alone: their parameters are physical, and those of the injected fault."""
 
 
 @dataclass
@@ -252,7 +250,8 @@ def cells_of(pairs: Sequence[Pair]) -> dict[tuple[str, str], Cell]:
     """(fault, severity) → its runs; hardware faults and combinations are left out."""
     found: dict[tuple[str, str], Cell] = {}
     for pair in pairs:
-        if pair.run.fault not in HARDWARE and "+" not in pair.run.fault and pair.run.severity in SEVERITIES:
+        # The parameters of hardware faults are physical, and those of the injected fault.
+        if pair.run.fault not in HARDWARE_FAULTS and "+" not in pair.run.fault and pair.run.severity in SEVERITIES:
             found.setdefault((pair.run.fault, pair.run.severity), Cell([])).pairs.append(pair)
     return dict(sorted(found.items(), key=lambda item: (item[0][0], SEVERITIES.index(item[0][1]))))
 

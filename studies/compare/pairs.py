@@ -10,10 +10,8 @@ import numpy as np
 
 from rmetric.comparison import compare
 from rmetric.comparison.compare import differences_of
+from rmetric.faults import HARDWARE_FAULTS
 from rmetric.records import Run
-
-MACHINE = ("NODE_FAILURE", "NETWORK_DEGRADATION")
-"""Faults of the machine, which reach the model's numbers late or never."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,8 @@ def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
         twin = by_name.get(str(run.config.get("twin")))
         if run.is_control or run.onset is None or twin is None:
             continue
-        ended = f"{'machine' if run.fault in MACHINE else 'model'}, {'failed' if run.name in failed else 'recovered'}"
+        disturbed = "machine" if run.fault in HARDWARE_FAULTS else "model"
+        ended = f"{disturbed}, {'failed' if run.name in failed else 'recovered'}"
         yield Pair(f"same seed, {ended}", twin, run, run.onset)
         others = [other for other in controls.get(run.model_type, []) if other.config["seed"] != run.config["seed"]]
         if others:

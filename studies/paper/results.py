@@ -17,7 +17,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import DRAWS
 from rmetric.evaluation.studies import Study, load_extra_sets, load_studies
 from rmetric.reporting import style
-from rmetric.reporting.table import latex_document, to_terminal
+from rmetric.reporting.table import FORMATS, latex_document, to_terminal
 from rmetric.reporting.table import write as write_table
 from studies.catalogue import Inputs
 from studies.live_results import LiveResults
@@ -122,7 +122,7 @@ def _discard_of_other_logs(out: Path, logs: str) -> int:
         return 0
     there = [each.name for each in CATALOGUE if (out / f"{each.name}.md").is_file()]
     for name in there:
-        for ending in (".md", ".csv", ".tex"):
+        for ending in FORMATS:
             (out / f"{name}{ending}").unlink(missing_ok=True)
     return len(there)
 

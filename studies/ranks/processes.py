@@ -10,12 +10,10 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-
 from rmetric.engines.processes import belong_to_parent, ctrl_c_later, ready_for
+from studies.processes import MEETING, end_in_group, join_gloo_group
 
-MEETING, ERRORS = "rendezvous", "errors_{}.txt"
+ERRORS = "errors_{}.txt"
 COLLECTIVE_TIMEOUT = timedelta(seconds=20)
 """Longest wait for a peer, which may have been killed before the processes have met."""
 
@@ -65,9 +63,6 @@ def _in_group(work: Callable[..., Any], rank: int, processes: int, folder: Path,
     belong_to_parent()
     # To a file: whose peer was killed on purpose ends with a traceback that nobody is to see.
     os.dup2(os.open(folder / ERRORS.format(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644), 2)
-    torch.set_num_threads(1)
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    meeting = (folder / MEETING).resolve().as_uri()
-    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=processes, timeout=COLLECTIVE_TIMEOUT)
+    join_gloo_group(folder, rank, processes, COLLECTIVE_TIMEOUT)
     work(rank, *arguments)
-    os._exit(0)  # Gloo's threads are not always ready to be taken down
+    end_in_group()

@@ -1,4 +1,4 @@
-"""Effect of a flip, judged against the healthy twin, and the detectors that saw it."""
+"""Effect of a flip, judged against the healthy twin."""
 
 from __future__ import annotations
 
@@ -9,74 +9,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from rmetric.detectors import make_detector
 from rmetric.detectors.numerics import Numerics
 from rmetric.evaluation.ground_truth import TOLERANCE
 from rmetric.records import Observations
 
-DEFINITIONS = (
-    "NaN: a loss is not finite; dead: nothing is learned in the last 5 steps; diverged: held-out loss more than 5 % "
-    "above the twin's at the end of the window; spike: loss 5 % above the twin's, gradient norm or logits twice "
-    "theirs, or a gradient that is not finite, and healed; benign: none of these. Harmful: NaN, dead, diverged, or a "
-    "spike that was more than a wrong reading of the faulty step (a gradient was not finite or its norm twice theirs, "
-    "or a held-out or later loss 5 % above) and left the weights more than 1 % of the twin's way off."
-)
-
-
 BIT_ORDER = ("s", *(f"e{bit}" for bit in range(10, -1, -1)), *(f"m{bit}" for bit in range(51, -1, -1)))
 """Names of bits from the sign down."""
-
-
-SCORED = (
-    "update_rms_threshold", "numerics", "r_metric_robust", "robust_z", "zclip", "grad_norm", "loss_spike", "r_metric"
-)  # fmt: skip
-"""Detectors that are scored, at their published thresholds; nothing is fitted to flips."""
-WITHIN_STEPS = 10
-"""A detector has seen a flip if it alarms within so many steps, the faulty one included."""
-
-CLOCK_MEASUREMENTS = ("step_time_s", "step_time_max_s", "lambda", "hardware_events")
-"""Measurements that tell how busy the machine was: no flip shows in them, and no two runs share them."""
-
-Alarms = dict[str, np.ndarray]
-"""Detector → steps at which its score is above its threshold."""
-
-
-def alarms_of(observations: Observations) -> Alarms:
-    """Every detector over a whole run, without what the clock says."""
-    found = {}
-    for name in SCORED:
-        scores, threshold = _scores(name, observations)
-        found[name] = observations.step[scores > threshold]
-    return found
-
-
-def judged_steps_of(observations: Observations) -> dict[str, tuple[int, int]]:
-    """Detector → number of records above its threshold, number of records that it could judge."""
-    found = {}
-    for name in SCORED:
-        scores, threshold = _scores(name, observations)
-        found[name] = int((scores > threshold).sum()), int((~np.isnan(scores)).sum())
-    return found
-
-
-def _scores(name: str, observations: Observations) -> tuple[np.ndarray, float]:
-    """Scores and threshold of a detector."""
-    detector = make_detector(name)
-    kept = {key: column for key, column in observations.columns.items() if key not in CLOCK_MEASUREMENTS}
-    return detector.score_run(Observations(observations.step, kept, observations.evaluated)), detector.threshold
-
-
-def first_seen(own: Alarms, twin: Alarms, onset: int) -> Mapping[str, int | None]:
-    """Detector → steps from the flip to its first alarm that the twin has not at the same step; None: not seen.
-
-    What the detectors score are records. A record holds the gradient of its step but the update of the step before, so
-    the update's size can alarm one step late at the earliest.
-    """
-    delays: dict[str, int | None] = {}
-    for name, steps in own.items():
-        new = [int(step) for step in steps if onset <= step < onset + WITHIN_STEPS and step not in twin[name]]
-        delays[name] = new[0] - onset if new else None
-    return delays
 
 
 FlipOutcome = Literal["benign", "spike", "diverged", "non_finite", "dead"]
@@ -90,8 +28,24 @@ WEIGHTS_MATTER = 0.01
 """Distance of the weights from the twin's, in units of the twin's own way through the window, that is no harm."""
 DEAD_STEPS = 5
 """Last steps of the window in which every one must show a dead run."""
+USUAL_STEPS = 50
+"""Steps before the window in which the twin's largest gradient norm is looked for as well."""
 EQUAL_NATS = Numerics().tolerance_nats
 """Distance from ln(vocabulary), nats, that counts as equal."""
+
+
+def _pct(share: float) -> str:
+    return f"{100.0 * share:g} %"
+
+
+DEFINITIONS = (
+    f"NaN: a loss is not finite; dead: nothing is learned in the last {DEAD_STEPS} steps; diverged: held-out loss "
+    f"more than {_pct(TOLERANCE)} above the twin's at the end of the window; spike: loss {_pct(TOLERANCE)} above the "
+    f"twin's, gradient norm or logits {SPIKE_FACTOR:g} times theirs, or a gradient that is not finite, and healed; "
+    "benign: none of these. Harmful: NaN, dead, diverged, or a spike that was more than a wrong reading of the faulty "
+    f"step (a gradient was not finite or its norm {SPIKE_FACTOR:g} times theirs, or a held-out or later loss "
+    f"{_pct(TOLERANCE)} above) and left the weights more than {_pct(WEIGHTS_MATTER)} of the twin's way off."
+)
 
 
 @dataclass(frozen=True)
@@ -121,8 +75,8 @@ class FlipEffect:
         """True if the flip did harm to the run, and was not only to be seen.
 
         It lasted (:data:`LASTING`); or the weights at the end of the window are others, and the update of the faulty
-        step was lost or far too large (a gradient that is not finite, or a norm above twice the twin's largest), or a
-        held-out loss, or the loss of a later step, lies more than 5 % above the twin's. A wrong loss or logit of the
+        step was lost or far too large (:data:`SPIKE_FACTOR`), or a held-out loss, or the loss of a later step, lies
+        more than :data:`~rmetric.evaluation.ground_truth.TOLERANCE` above the twin's. A wrong loss or logit of the
         faulty step alone is a wrong reading.
         """
         if self.outcome in LASTING:
@@ -143,19 +97,11 @@ def flip_effect(
     logit_factor: float,
     weights_distance: float,
 ) -> FlipEffect:
-    """Judge a run from its records and its held-out losses.
+    """Judge a run from its records and its held-out losses, by :data:`DEFINITIONS`.
 
-    ======== ==========================================================================================================
-    NaN      (``non_finite`` in files) the loss of a step, or of the held-out batch, is not finite
-    dead     in each of the last 5 steps nothing is learned: the gradient norm is exactly 0 or infinite (clipping makes
-             it 0), or the loss is exactly ln(vocabulary) and the twin's is not
-    diverged at the end of the window the held-out loss lies more than 5 % above the twin's
-    spike    none of these, but in some step of the window the held-out loss or the loss of the step lies more than 5 %
-             above the twin's in the same step, or a gradient is not finite, or its norm is above twice the twin's
-             largest (window and 50 steps before), or the largest logit of the faulty step is above twice its healthy
-             value
-    benign   nothing of the kind
-    ======== ==========================================================================================================
+    Nothing is learned in a step whose gradient norm is exactly 0 or infinite (clipping makes it 0), or whose loss is
+    exactly ln(vocabulary) where the twin's is not. A loss is compared with the twin's in the same step, a gradient norm
+    with the twin's largest, the largest logit of the faulty step with its healthy value.
 
     Parameters
     ----------
@@ -171,7 +117,7 @@ def flip_effect(
         At the end of the window.
     """
     mine, theirs = _window(own, onset, end), _window(twin, onset, end)
-    usual = _window(twin, onset - 50, end)
+    usual = _window(twin, onset - USUAL_STEPS, end)
     same = np.isin(theirs.step, mine.step)
     loss_excesses = mine["training_loss"] / theirs["training_loss"][same] - 1.0
     norm_factor = _largest(mine["grad_norm"] / np.nanmax(usual["grad_norm"]))

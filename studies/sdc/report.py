@@ -18,7 +18,8 @@ from rmetric.reporting.style import write_figures
 from rmetric.reporting.table import Table
 from rmetric.reporting.table import write as write_table
 from studies.sdc import figure
-from studies.sdc.outcome import LASTING, OUTCOMES, SCORED, judged_steps_of
+from studies.sdc.detection import SCORED, judged_steps_of
+from studies.sdc.outcome import LASTING, OUTCOMES
 from studies.sdc.tables import (
     bits_table,
     detection_table,

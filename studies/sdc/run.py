@@ -24,6 +24,7 @@ from rmetric.twins.recording import append_events, resumed
 from rmetric.twins.snapshots import TruthRecord, train_to_end
 from studies.processes import in_fresh_processes
 from studies.sdc.campaign import Campaign, shared_run
+from studies.sdc.detection import Alarms, alarms_of, first_seen
 from studies.sdc.inject import injecting
 from studies.sdc.localise import (
     Diagnosis,
@@ -34,7 +35,7 @@ from studies.sdc.localise import (
     localise,
     score_diagnosis,
 )
-from studies.sdc.outcome import Alarms, FlipEffect, alarms_of, first_seen, flip_effect
+from studies.sdc.outcome import FlipEffect, flip_effect
 from studies.sdc.plan import Injection, Settings
 from studies.sdc.products import Product, products_of
 from studies.sdc.twin import (

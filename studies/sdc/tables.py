@@ -10,7 +10,8 @@ import pandas as pd
 from rmetric.detectors import DETECTORS
 from rmetric.evaluation.scores import Score, poisson_upper
 from rmetric.reporting.table import Cell, Column, Table
-from studies.sdc.outcome import BIT_ORDER, DEFINITIONS, LASTING, OUTCOMES, SCORED, WITHIN_STEPS
+from studies.sdc.detection import SCORED, WITHIN_STEPS
+from studies.sdc.outcome import BIT_ORDER, DEFINITIONS, LASTING, OUTCOMES
 from studies.sdc.plan import STAGES
 
 if TYPE_CHECKING:

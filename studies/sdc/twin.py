@@ -18,6 +18,7 @@ from rmetric.live.run import LanguageModelRun
 from rmetric.log_writer import injection_entry
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.record import CHANGED_NOTHING
 from rmetric.twins.recording import log_config, record_healthy
 from rmetric.twins.snapshots import Snapshot
 from rmetric.twins.watching import monitor_of, watching
@@ -155,8 +156,6 @@ def config_of(run: LanguageModelRun, settings: Settings, name: str, injection: d
 
 BLOCK = 50
 """Steps that each of the two runs does in turn, so that a machine that slows down slows both."""
-FALSE_VERDICTS = ("agrees", "random")
-"""Verdicts that change nothing: a second computation that agreed, a training that cannot be repaired."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Health
         repairs = monitors[1].repairs
         for monitor in monitors:
             monitor.close()
-    agreed = sum(repair.verdict in FALSE_VERDICTS for repair in repairs)
+    agreed = sum(repair.verdict in CHANGED_NOTHING for repair in repairs)
     return HealthyRepair(
         steps=steps,
         suspicions=agreed,

@@ -1,4 +1,4 @@
-"""What generative adversarial networks share: a discriminator's step, and the measure of what is generated."""
+"""What generative adversarial networks share: layers, a discriminator's step, the measure of what is generated."""
 
 from __future__ import annotations
 
@@ -6,13 +6,22 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from studies.zoo.memory import follow
 from studies.zoo.training import Examples, KindRun
 
 AVERAGED = 0.02
 """Share by which the generator's moving average follows it in a step."""
+LATENT = 8
+"""Numbers that a generator of points in the plane gets."""
+
+
+def layers(into: int, out: int, width: int = 64) -> nn.Module:
+    """Three layers: a generator of points, or their discriminator."""
+    return nn.Sequential(
+        nn.Linear(into, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, out)
+    )
 
 
 def step_discriminator(run: KindRun, batch: Examples, loss: Callable[[Tensor, Tensor], Tensor]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.datasets import load_breast_cancer, load_digits, load_sample_image
 from torch import Tensor
+from torch.nn import functional
 
 from studies.zoo.training import Examples, Kind
 
@@ -31,6 +32,10 @@ class Labelled:
         chosen = torch.from_numpy(rng.choice(mine, count))
         return Examples(self.inputs[chosen], self.labels[chosen])
 
+    def of_step(self, kind: Kind, rng: np.random.Generator, step: int) -> Examples:
+        """As many of the examples as a kind's step has rows; held-out ones in step 0."""
+        return self.draw(rng, kind.rows(step), held_out=step == 0)
+
 
 @cache
 def digits() -> Labelled:
@@ -48,11 +53,31 @@ class DigitsKind(Kind):
     """Standard deviation of what is added to each pixel."""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         if not self.noise:
             return drawn
         noise = torch.from_numpy(rng.normal(0.0, self.noise, drawn.inputs.shape).astype(np.float32))
         return Examples(drawn.inputs + noise, drawn.labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AugmentedDigitsKind(DigitsKind):
+    """A kind that trains on a :func:`view` of each digit."""
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        drawn = super().batch(rng, step)
+        return Examples(view(rng, drawn.inputs), drawn.labels)
+
+
+def view(rng: np.random.Generator, images: Tensor) -> Tensor:
+    """Images that are moved, dimmed and noisy, each in its own way."""
+    rows = len(images)
+    shifts = rng.integers(0, 3, rows)[:, None], rng.integers(0, 3, rows)[:, None]
+    down, right = (shift + np.arange(8) for shift in shifts)
+    padded = functional.pad(images, (1, 1, 1, 1))
+    moved = padded[np.arange(rows)[:, None, None], 0, down[:, :, None], right[:, None, :]].unsqueeze(1)
+    bright = torch.from_numpy(rng.uniform(0.6, 1.4, (rows, 1, 1, 1)).astype(np.float32))
+    return bright * moved + 0.1 * torch.from_numpy(rng.standard_normal(images.shape, dtype=np.float32))
 
 
 @cache
@@ -68,6 +93,14 @@ def photographs(size: int = 16) -> Labelled:
         patches.append(found.reshape(-1, 1, size, size).contiguous())
     labels = torch.cat([torch.full((len(found),), label) for label, found in enumerate(patches)])
     return Labelled(torch.cat(patches), labels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotographsKind(Kind):
+    """A kind that tells :func:`photographs` apart."""
+
+    def batch(self, rng: np.random.Generator, step: int) -> Examples:
+        return photographs().of_step(self, rng, step)
 
 
 @cache

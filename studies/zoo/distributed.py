@@ -7,8 +7,6 @@ onset they are equal bit for bit all the same.
 from __future__ import annotations
 
 import math
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -26,10 +24,10 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.twins.group import Branch, RecordedRun, finished, twin_of, work_file
 from rmetric.twins.snapshots import Schedule, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching
-from studies.processes import training_device
+from studies.processes import end_in_group, join_gloo_group
 from studies.zoo.training import Kind, KindRun
 
-COLLECTIVE_TIMEOUT_S = 120.0
+COLLECTIVE_TIMEOUT = timedelta(minutes=2)
 """After it a process whose peers have gone gives up."""
 
 
@@ -105,16 +103,7 @@ def _process(
     rank: int, kind: Kind, seed: int, schedule: Schedule, branch: Branch, log: Path, meeting_place: Path
 ) -> None:
     """The work of one process."""
-    training_device("cpu")
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine is called and however it is connected
-    dist.init_process_group(
-        "gloo",
-        init_method=(meeting_place / "rendezvous").resolve().as_uri(),  # a file: no port that could be taken
-        rank=rank,
-        world_size=kind.processes,
-        timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-    )
+    join_gloo_group(meeting_place, rank, kind.processes, COLLECTIVE_TIMEOUT)
     run = DistributedRun(kind, seed, schedule.steps)
     with watching(run, monitor_of(run, log, branch.config(run))) as monitor:
         truth = _trained(schedule, run, monitor, branch)
@@ -122,8 +111,7 @@ def _process(
     if rank == 0:
         torch.save(vars(truth), meeting_place / "truth")
     dist.barrier()
-    # All is done. A process that takes Gloo's threads down itself is aborted now and then, on a busy machine.
-    os._exit(0)
+    end_in_group()
 
 
 def _trained(schedule: Schedule, run: KindRun, monitor: TrainingMonitor, branch: Branch) -> TruthRecord:

@@ -10,6 +10,7 @@ from river.drift import ADWIN, PageHinkley
 
 from rmetric.detectors import Adwin, MadCusum, PageHinkleyTest, first_alert
 from rmetric.records import Observations
+from tests.detectors.common import noisy_losses
 
 # --- adwin -----------------------------------------------------------------------------------------------------------
 # river's ADWIN as a detector: it alerts where the loss rose, and only there.
@@ -72,12 +73,8 @@ def _mad_cusum_scores(losses: np.ndarray, **settings: float) -> np.ndarray:
     return MadCusum(**settings).score_run(run)  # type: ignore[arg-type]
 
 
-def _noisy(length: int = 300, seed: int = 0) -> np.ndarray:
-    return 3.0 + 0.05 * np.random.default_rng(seed).standard_normal(length)
-
-
 def test_the_sums_by_hand() -> None:
-    losses = _noisy(80)
+    losses = noisy_losses(80)
     mean = again = losses[0]
     deviations: list[float] = []
     above = below = 0.0
@@ -101,7 +98,7 @@ def test_the_sums_by_hand() -> None:
 
 @pytest.mark.parametrize("shift", [0.15, -0.15])
 def test_a_shift_either_way_adds_up(shift: float) -> None:
-    losses = _noisy(340)
+    losses = noisy_losses(340)
     calm = _mad_cusum_scores(losses, memory=20)
     losses[300:] += shift  # three standard deviations
     shifted = _mad_cusum_scores(losses, memory=20)
@@ -116,7 +113,7 @@ def test_a_loss_that_falls_as_it_should_is_no_drift() -> None:
 
 
 def test_one_outlier_fills_the_sums_for_a_while_only() -> None:
-    losses = _noisy(300)
+    losses = noisy_losses(300)
     losses[150] = 1e6
     scores = _mad_cusum_scores(losses)
     assert scores[150] >= 9.5
@@ -126,7 +123,7 @@ def test_one_outlier_fills_the_sums_for_a_while_only() -> None:
 
 
 def test_mad_cusum_a_non_finite_loss_alerts_and_is_forgotten() -> None:
-    losses = _noisy(100)
+    losses = noisy_losses(100)
     scores = _mad_cusum_scores(np.insert(losses, 60, math.inf))
     assert scores[60] == math.inf
     assert np.array_equal(np.delete(scores, 60), _mad_cusum_scores(losses), equal_nan=True)

@@ -12,6 +12,7 @@ from rmetric.detectors.paper_baselines import SingleSignal
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
+from tests.detectors.common import noisy_losses
 from tests.helpers import bits, healthy_observations
 
 # --- gradient norm ---------------------------------------------------------------------------------------------------
@@ -45,10 +46,6 @@ def _loss_spike_scores(losses: list[float] | np.ndarray, **settings: float) -> n
     return LossSpike(**settings).score_run(Observations(np.arange(1, len(column) + 1), {"training_loss": column}))  # type: ignore[arg-type]
 
 
-def _noisy(length: int, seed: int = 0) -> np.ndarray:
-    return 3.0 + 0.05 * np.random.default_rng(seed).standard_normal(length)
-
-
 def _by_the_definition(losses: list[float], memory: int, warm_up: int, threshold: float) -> list[float]:
     """z against exponentially weighted moments, written out."""
     fading = 2.0 / (memory + 1)
@@ -67,20 +64,20 @@ def _by_the_definition(losses: list[float], memory: int, warm_up: int, threshold
 
 
 def test_the_score_is_the_z_of_exponentially_weighted_moments() -> None:
-    losses = _noisy(200)
+    losses = noisy_losses(200)
     losses[[60, 61, 120]] = 4.0, 5.0, 1.0
     expected = _by_the_definition(losses.tolist(), memory=50, warm_up=10, threshold=3.0)
     assert _loss_spike_scores(losses) == pytest.approx(np.array(expected), rel=1e-6, nan_ok=True)
 
 
 def test_nothing_is_said_during_the_warm_up() -> None:
-    scores = _loss_spike_scores(_noisy(30), warm_up=12)
+    scores = _loss_spike_scores(noisy_losses(30), warm_up=12)
     assert np.isnan(scores[:12]).all()
     assert not np.isnan(scores[12:]).any()
 
 
 def test_noise_stays_below_a_spike_far_above_the_threshold() -> None:
-    losses = _noisy(300)
+    losses = noisy_losses(300)
     losses[200] = 4.0
     scores = _loss_spike_scores(losses)
     assert np.nanmax(np.delete(scores, 200)) < 6.0
@@ -88,20 +85,20 @@ def test_noise_stays_below_a_spike_far_above_the_threshold() -> None:
 
 
 def test_an_outlier_does_not_raise_its_own_bar() -> None:
-    one, many = _noisy(300), _noisy(300)
+    one, many = noisy_losses(300), noisy_losses(300)
     one[200], many[200] = 4.0, 1e12
     after = slice(201, None)
     assert _loss_spike_scores(many)[after] == pytest.approx(_loss_spike_scores(one)[after], rel=1e-12)
 
 
 def test_a_drop_of_the_loss_is_no_alarm() -> None:
-    losses = _noisy(100)
+    losses = noisy_losses(100)
     losses[60] = 1.0
     assert _loss_spike_scores(losses)[60] < -10.0
 
 
 def test_a_non_finite_loss_alerts_and_is_forgotten() -> None:
-    losses, clean = _noisy(100), np.delete(_noisy(100), 60)
+    losses, clean = noisy_losses(100), np.delete(noisy_losses(100), 60)
     losses[60] = math.inf
     scores = _loss_spike_scores(losses)
     assert scores[60] == math.inf
@@ -115,14 +112,14 @@ def test_a_loss_that_never_moved_may_fall_but_not_rise() -> None:
 
 @pytest.mark.parametrize("huge", [1e155, 1e200, 1.7e308])
 def test_a_huge_loss_while_warming_up_does_not_blind_the_detector_for_good(huge: float) -> None:
-    losses = np.concatenate([[3.0, huge], _noisy(20_000)])
+    losses = np.concatenate([[3.0, huge], noisy_losses(20_000)])
     losses[-1] = 10.0
     scores = _loss_spike_scores(losses)
     assert first_alert(np.arange(len(scores)), scores[-1000:], 10.0) is not None
 
 
 def test_the_memory_sets_how_fast_a_new_level_is_learned() -> None:
-    losses = np.concatenate([_noisy(300), 0.15 + _noisy(100)])
+    losses = np.concatenate([noisy_losses(300), 0.15 + noisy_losses(100)])
     after = [_loss_spike_scores(losses, memory=memory)[330:360].mean() for memory in (10, 50, 250)]
     assert after[0] + 0.1 < after[1] < after[2] - 0.1
 

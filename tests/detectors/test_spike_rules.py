@@ -13,6 +13,7 @@ from scipy.stats import median_abs_deviation
 from rmetric.detectors import LightningSpike, OlmoSpike, RobustZ, UpdateRmsThreshold, ZClip
 from rmetric.records import Observations
 from rmetric.robust.reference import RobustReference
+from tests.detectors.common import noisy_losses
 from tests.helpers import bits
 
 # --- lightning spike -------------------------------------------------------------------------------------------------
@@ -88,12 +89,8 @@ def _run(loss: np.ndarray, norm: np.ndarray | None = None) -> Observations:
     return Observations(np.arange(1, len(loss) + 1), columns)
 
 
-def _olmo_spike_noisy(length: int = 400, seed: int = 0) -> np.ndarray:
-    return 3.0 + 0.05 * np.random.default_rng(seed).standard_normal(length)
-
-
 def test_the_score_is_the_distance_from_the_mean_of_the_window_before() -> None:
-    loss = _olmo_spike_noisy()
+    loss = noisy_losses(400)
     scores = OlmoSpike().score_run(_run(loss))
     assert np.isnan(scores[:128]).all()
     expected = [(loss[i] - loss[i - 128 : i].mean()) / loss[i - 128 : i].std() for i in range(128, 400)]
@@ -101,7 +98,7 @@ def test_the_score_is_the_distance_from_the_mean_of_the_window_before() -> None:
 
 
 def test_the_larger_of_the_two_scores_counts() -> None:
-    loss, norm = _olmo_spike_noisy(), _olmo_spike_noisy(seed=1)
+    loss, norm = noisy_losses(400), noisy_losses(400, seed=1)
     loss[200], norm[300] = 6.0, 9.0
     both = OlmoSpike().score_run(_run(loss, norm))
     alone = [OlmoSpike().score_run(_run(column)) for column in (loss, norm)]
@@ -110,7 +107,7 @@ def test_the_larger_of_the_two_scores_counts() -> None:
 
 
 def test_a_value_that_is_not_finite_alerts_and_does_not_blind_the_window() -> None:
-    loss = _olmo_spike_noisy()
+    loss = noisy_losses(400)
     broken = np.insert(loss, 200, math.inf)
     scores = OlmoSpike().score_run(_run(broken))
     assert scores[200] == math.inf
@@ -122,9 +119,9 @@ def test_a_window_that_stands_still_says_nothing() -> None:
 
 
 def test_the_blocks_of_a_long_run_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    expected = OlmoSpike().score_run(_run(_olmo_spike_noisy()))
+    expected = OlmoSpike().score_run(_run(noisy_losses(400)))
     monkeypatch.setattr("rmetric.detectors.spike_rules.OLMO_BLOCK", 50)
-    assert bits(OlmoSpike().score_run(_run(_olmo_spike_noisy()))) == bits(expected)
+    assert bits(OlmoSpike().score_run(_run(noisy_losses(400)))) == bits(expected)
 
 
 # --- robust z --------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pytest
 
 from rmetric.detectors import ROBUST, make_detector
 from rmetric.evaluation.evaluator import Evaluator
+from rmetric.evaluation.scores import METRICS
 from tests.robust.studies import made_study
 
 
@@ -24,3 +25,10 @@ def test_a_detector_keeps_the_threshold_that_was_fitted_to_such_runs(rule: str) 
     real, simulated = (getattr(scored(backend), rule)(ROBUST) for backend in ("torch", "simulator"))
     assert real.threshold == own
     assert simulated.threshold != own
+
+
+def test_one_score_is_that_of_the_summary() -> None:
+    ev = scored("torch")
+    counts = ev.counts(ROBUST, "strict")
+    summary = ev.summary_of(counts, ev.halves.score)
+    assert all(repr(ev.score_of(name, counts, ev.halves.score)) == repr(summary[name]) for name in METRICS)

@@ -17,6 +17,7 @@ from rmetric.architectures import ARCHITECTURES
 from rmetric.errors import UserError
 from rmetric.faults import (
     FAULTS,
+    HARDWARE_FAULTS,
     NEVER,
     SEVERITIES,
     Bug,
@@ -70,6 +71,13 @@ def test_a_fault_has_three_severities_that_differ(name: str) -> None:
     made = [make_fault(name, severity) for severity in SEVERITIES]
     assert len({repr(fault) for fault in made}) == 3
     assert make_fault(name) == made[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_severity_names_no_parameter_at_its_default(name: str) -> None:
+    defaults = {item.name: item.default for item in fields(FAULTS[name])}
+    for severity, changes in FAULTS[name].severities.items():
+        assert not {*changes.items()} & {*defaults.items()}, severity
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -207,7 +215,7 @@ def test_more_severe_runs_do_not_fail_less_often(name: str) -> None:
 def test_the_simulated_response_is_the_fitted_one(name: str, severity: str) -> None:
     fault = FAULTS[name]
     if name not in SimulationParameters.shipped().responses:
-        assert fault.responds_as or name in ("NODE_FAILURE", "NETWORK_DEGRADATION")
+        assert fault.responds_as or name in HARDWARE_FAULTS
         return
     state, fitted = disturbed(make_fault(name, severity), runs=200), response(name, severity)
     if not fault.name.startswith("LR"):  # its dose goes with the schedule

@@ -84,7 +84,9 @@ def test_epochs_of_runs_in_turn_count(tmp_path: Path) -> None:
 
 def test_a_validation_loss_stays_with_its_run(tmp_path: Path) -> None:
     rows = [(run, step, loss, loss + 1.0 if step == 5 else "") for run, step, loss in in_turn("a", "b")]
-    for run in read_runs(table(tmp_path, "run,step,loss,val_loss", rows)):
+    runs = read_runs(table(tmp_path, "run,step,loss,val_loss", rows))
+    assert len(runs) == 2
+    for run in runs:
         validation = run.observations["validation_loss"]
         assert np.isnan(validation[:4]).all()
         assert validation[4] == losses(run)[4] + 1.0

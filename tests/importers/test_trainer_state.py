@@ -74,6 +74,7 @@ def test_line_numbers_are_those_of_the_entries(tmp_path: Path) -> None:
     text = json.dumps(state(history()), indent=2)
     events, _ = read(tmp_path, text)
     lines = text.splitlines()
+    assert len(events) == 10
     for line, event in events:
         assert lines[line - 1].strip() == "{"
         assert any(f'"step": {event["step"]}' in nearby for nearby in lines[line : line + 6])

@@ -16,16 +16,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
+import pytest
 import torch.distributed as dist
 
 import rmetric.live.models.tiny  # noqa: F401 - the process that others are forked from has imported transformers
 from rmetric.engines.processes import ready_for
+from studies.processes import end_in_group, join_gloo_group
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 180.0
 """Of a whole scenario; reached only if something hangs."""
-COLLECTIVE_TIMEOUT_S = 60.0
+COLLECTIVE_TIMEOUT = timedelta(minutes=1)
+needs_gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,6 @@ def _run(module: str, arguments: list[str]) -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
         os.dup2(errors.fileno(), sys.stderr.fileno())
     os.chdir(ROOT)
-    if sys.platform == "linux":
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"  # whatever the machine is called and however it is connected
     warnings.simplefilter("ignore")
     sys.argv = [module, *arguments]
     try:
@@ -93,15 +93,8 @@ def _read(path: Path) -> Any:
 
 @contextmanager
 def process_group(folder: Path, rank: int, processes: int) -> Iterator[None]:
-    """Gloo through a file: no port that could be taken."""
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        init_method=(folder / "rendezvous").resolve().as_uri(),
-        rank=rank,
-        world_size=processes,
-        timeout=timedelta(seconds=COLLECTIVE_TIMEOUT_S),
-    )
+    """A group that is left at the end, even where the process goes on."""
+    join_gloo_group(folder, rank, processes, COLLECTIVE_TIMEOUT)
     try:
         yield
     finally:
@@ -114,6 +107,4 @@ def main(scenarios: dict[str, Any]) -> None:
     with process_group(folder, rank, processes):
         found = scenarios[name](folder, rank)
         (folder / f"found_{rank}.json").write_text(json.dumps(found))
-        # All is done. A process that takes Gloo's threads down itself is aborted now and then, on a busy machine
-        # ("terminate called without an active exception").
-        os._exit(0)
+        end_in_group()

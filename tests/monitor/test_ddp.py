@@ -22,15 +22,12 @@ from rmetric.monitor.dispersion.mean_loss import LossExchange
 from rmetric.monitor.worker_lost import WorkerLost
 from rmetric.signals import GradientNoiseScale, gradient_variance
 from tests.helpers import lines_of
-from tests.live.processes import Ended, run_processes
+from tests.live.processes import Ended, needs_gloo, run_processes
 from tests.monitor.common import events_of
 
 SCENARIOS = "tests.monitor.ddp_scenarios"
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
-]
+pytestmark = [pytest.mark.slow, needs_gloo]
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 
 import rmetric
 from rmetric.records import Observations
@@ -50,6 +50,7 @@ def test_a_run_may_be_given_whole_and_an_empty_one_is_in_no_state() -> None:
     assert states_of(Observations(np.empty(0, dtype=np.int64))) == []
 
 
+@example(observed(training_loss=np.full(RECORDS, math.inf)))  # surely in a state
 @given(any_observations(("training_loss", "validation_loss", "grad_norm", "uniform_gap")))
 def test_any_numbers_give_states_of_strict_json(observations: Observations) -> None:
     for state in states_of(observations, budget=1.0):

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rmetric.evaluation.protocols import HEALTHY, WARNING, Starts
-from rmetric.evaluation.thresholds import lowest_within_budget
+from rmetric.evaluation.protocols import HEALTHY, Starts
 from rmetric.reporting.table import to_markdown, to_screen
 from studies.mechanism import figures as heat_map
 from studies.mechanism.figures import band
@@ -37,31 +36,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> MechanismResults:
     return MechanismResults.of(write_study(tmp_path_factory.mktemp("logs")), jobs=1, draws=50)
 
 
-def _starts(scores: list[float], *, run: list[int], zone: int = HEALTHY) -> Starts:
-    """Records far apart: each one above the threshold begins an episode."""
-    high = np.array(scores)
-    zones = np.full(len(high), zone, dtype=np.int8)
-    return Starts(np.array(run), np.arange(len(high)), zones, np.full(len(high), -np.inf), high)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Thresholds
 # ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("steps", "expected"), [(9_999, 5.0), (10_000, 4.0), (30_000, 2.0), (50_000, 1.0)])
-def test_the_lowest_threshold_that_keeps_the_budget(steps: int, expected: float) -> None:
-    starts = _starts([3.0, 5.0, 1.0, 4.0, 2.0], run=[0] * 5)
-    threshold = lowest_within_budget(starts, steps, np.array([True]))
-    assert threshold == expected
-    assert (starts.high > threshold).sum() <= steps / 10_000
-
-
-def test_only_healthy_records_of_the_chosen_runs_are_looked_at() -> None:
-    others = np.array([True, False])
-    assert lowest_within_budget(_starts([1.0, 9.0], run=[0, 1]), 100, others) == 1.0
-    assert math.isnan(lowest_within_budget(_starts([9.0], run=[0], zone=WARNING), 100, others))
-    assert math.isnan(lowest_within_budget(_starts([9.0], run=[0]), 0, others))
 
 
 def test_a_seed_has_no_part_in_its_own_threshold(results: MechanismResults) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from rmetric.monitor import TrainingMonitor
@@ -25,8 +24,7 @@ from studies.ranks.processes import run_processes
 from studies.ranks.run import LOG, judged, table
 from studies.ranks.training import Slowing
 from tests.helpers import ROOT, hearing_ctrl_c
-
-gloo = pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo")
+from tests.live.processes import needs_gloo
 
 
 def _run(*named: tuple[int, int, str]) -> Run:
@@ -82,7 +80,7 @@ def test_a_rank_that_crashes_by_itself_is_no_kill(tmp_path: Path, monkeypatch: p
     assert outcome.counts["kills"] == 1
 
 
-@gloo
+@needs_gloo
 @pytest.mark.long
 @pytest.mark.parametrize("study", ["run", "kills"])
 def test_ctrl_c_ends_all_processes_with_one_line(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +110,7 @@ def _train_or_die(rank: int, folder: Path, steps: int, dies_at: int) -> None:
     resumable.train(rank, folder, steps, 0.0)
 
 
-@gloo
+@needs_gloo
 @pytest.mark.long
 def test_a_step_in_which_a_peer_died_is_in_no_checkpoint(tmp_path: Path) -> None:
     never, saved = 0, resumable.SAVED_EVERY
@@ -124,7 +122,7 @@ def test_a_step_in_which_a_peer_died_is_in_no_checkpoint(tmp_path: Path) -> None
     assert differences(tmp_path / "reference", tmp_path / "run") == []
 
 
-@gloo
+@needs_gloo
 @pytest.mark.long
 def test_killed_and_resumed_runs_are_those_that_nobody_killed(tmp_path: Path) -> None:
     outcome = campaign(tmp_path, kills=2, steps=30, seed=0)

@@ -18,7 +18,7 @@ from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
 from rmetric.faults import NO_FAULT
 from rmetric.live.run import LiveRun
-from rmetric.measurements import MEASUREMENTS
+from rmetric.measurements import MACHINE_MEASUREMENTS, MEASUREMENTS
 from rmetric.records import Run
 from studies.real_runs.disturbances import DISTURBANCES
 from studies.real_runs.plan import MATRIX, RealSpec, RealStudyPlan, groups_of
@@ -284,7 +284,7 @@ def test_a_fork_that_is_made_again_after_its_twin_has_the_same_log(tmp_path: Pat
 
 def _without_times(log: Path) -> list[dict[str, Any]]:
     """Events of a log without what the machine's mood has an influence on."""
-    timed = {*CLOCK, "step_time_max_s", "hardware_events", "lambda_norm", "r_metric", "alerts"}
+    timed = {*MACHINE_MEASUREMENTS, "lambda_norm", "r_metric", "alerts"}
     events = [event for event in lines_of(log.read_bytes()) if event["event"] not in ("ALERT", "HARDWARE_EVENT")]
     return [{name: value for name, value in event.items() if name not in timed} for event in events]
 

@@ -12,7 +12,7 @@ from rmetric.cli import script
 from rmetric.errors import UserError
 from rmetric.reporting.table import to_markdown
 from studies.sdc import figure
-from studies.sdc.outcome import SCORED
+from studies.sdc.detection import SCORED
 from studies.sdc.report import bit_name
 from studies.sdc.tables import (
     bits_table,

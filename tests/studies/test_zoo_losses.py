@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,24 +11,19 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from studies.zoo.data import digits  # noqa: E402
 from studies.zoo.kinds.adversarial_training import REACH, attacked  # noqa: E402
 from studies.zoo.kinds.consistency_training import LEAST, MOST, Consistency, level  # noqa: E402
 from studies.zoo.kinds.cox_survival import CoxSurvival  # noqa: E402
 from studies.zoo.kinds.domain_adversarial import Adversarial  # noqa: E402
 from studies.zoo.kinds.private_digits import LARGEST, shares  # noqa: E402
 from studies.zoo.training import Examples  # noqa: E402
+from tests.studies.zoo_digits import some_digits  # noqa: E402
 
 
 def network() -> nn.Module:
     """A small classifier of digits."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.Tanh(), nn.Linear(16, 10))
-
-
-def some_digits(count: int, *, held_out: bool = False) -> Examples:
-    """The same examples each time."""
-    return digits().draw(np.random.default_rng(0), count, held_out=held_out)
 
 
 def test_no_example_has_a_longer_gradient_than_allowed_and_short_ones_stay() -> None:

@@ -7,16 +7,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from studies.zoo.data import digits  # noqa: E402
 from studies.zoo.kinds.deep_cluster import clusters_of  # noqa: E402
 from studies.zoo.pretrained import pretrained  # noqa: E402
 from studies.zoo.probes import probe_error  # noqa: E402
-from studies.zoo.training import Examples  # noqa: E402
-
-
-def some_digits(count: int, *, held_out: bool = False) -> Examples:
-    """The same examples each time."""
-    return digits().draw(np.random.default_rng(0), count, held_out=held_out)
+from tests.studies.zoo_digits import some_digits  # noqa: E402
 
 
 def test_features_that_say_nothing_have_the_error_of_the_mean_and_pixels_a_smaller_one() -> None:

@@ -80,7 +80,7 @@ class WorkersShareSeed(Bug):
     """
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (stackoverflow-67180955); Pärnamaa 2021 (PyTorch and NumPy)"  # noqa: E501
-    severities = {"low": {"workers": 2}, "medium": {"workers": 4}, "high": {"workers": 16}}
+    severities = {"low": {"workers": 2}, "medium": {}, "high": {"workers": 16}}
     at_least = {"workers": 2}
 
     workers: int = 4
@@ -105,7 +105,7 @@ class WrongNormalisation(Bug):
     """Inputs are not divided by 255, or divided twice: training sees them at another scale than evaluation."""
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (missing preprocessing: normalisation)"
-    severities = {"low": {"factor": 1 / 255}, "medium": {"factor": 255.0}, "high": {"factor": 255.0}}
+    severities = {"low": {"factor": 1 / 255}, "medium": {}, "high": {}}
     above = {"factor": 0.0}
 
     factor: float = 255.0
@@ -133,7 +133,7 @@ class ShufflingOff(Bug):
     source = "Bengio 2012, arXiv 1206.5533 (order of the examples: shuffle)"
     severities = {
         "low": {"steps_a_class": 2},
-        "medium": {"steps_a_class": 20},
+        "medium": {},
         "high": {"steps_a_class": 100},
     }
     at_least = {"steps_a_class": 1}
@@ -184,7 +184,7 @@ class FewBatches(Bug):
     """
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (too little training data)"
-    severities = {"low": {"batches": 64}, "medium": {"batches": 6}, "high": {"batches": 2}}
+    severities = {"low": {"batches": 64}, "medium": {}, "high": {"batches": 2}}
     at_least = {"batches": 1}
 
     batches: int = 6
@@ -217,7 +217,7 @@ class InputsZeroed(PartialBug):
     """The inputs of many batches are 0: what a decoder or a sensor could not read was NaN, and NaN was made 0."""
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (missing or wrong preprocessing)"
-    severities = {"low": {"share": 0.2}, "medium": {"share": 0.7}, "high": {"share": 1.0}}
+    severities = {"low": {"share": 0.2}, "medium": {}, "high": {"share": 1.0}}
 
     share: float = 0.7
     """Share of the batches, drawn step by step; above 0 and up to 1."""

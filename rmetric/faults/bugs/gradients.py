@@ -59,7 +59,7 @@ class GradientSign(PartialBug):
     """
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (wrong computation of the loss)"
-    severities = {"low": {"share": 0.1}, "medium": {"share": 0.5}, "high": {"share": 1.0}}
+    severities = {"low": {"share": 0.1}, "medium": {}, "high": {"share": 1.0}}
 
     share: float = 0.5
     """Share of the tensors, drawn at the onset; above 0 and up to 1."""
@@ -89,7 +89,7 @@ class StaleGradients(PartialBug):
     """
 
     source = "overflow and skipped steps: Micikevicius et al. 2018, arXiv 1710.03740; staleness: Zheng et al. 2017, arXiv 1609.08326"  # noqa: E501
-    severities = {"low": {"share": 0.2}, "medium": {"share": 0.5}, "high": {"share": 0.9}}
+    severities = {"low": {"share": 0.2}, "medium": {}, "high": {"share": 0.9}}
 
     share: float = 0.5
     """Share of the steps, drawn step by step; above 0 and up to 1. At 1 the first gradients are applied for ever."""
@@ -120,7 +120,7 @@ class AccumulationNotDivided(Bug):
     """
 
     source = "PyTorch documentation, automatic mixed precision examples (the loss is divided by iters_to_accumulate)"
-    severities = {"low": {"micro_batches": 4}, "medium": {"micro_batches": 16}, "high": {"micro_batches": 64}}
+    severities = {"low": {"micro_batches": 4}, "medium": {}, "high": {"micro_batches": 64}}
     at_least = {"micro_batches": 2}
 
     micro_batches: int = 16
@@ -139,7 +139,7 @@ class GradientClippedTooLow(Bug):
     """
 
     source = "Pascanu et al. 2013, arXiv 1211.5063 (the threshold goes by the usual norm)"
-    severities = {"low": {"clip": 1e-2}, "medium": {"clip": 1e-3}, "high": {"clip": 1e-6}}
+    severities = {"low": {"clip": 1e-2}, "medium": {}, "high": {"clip": 1e-6}}
     above = {"clip": 0.0}
 
     clip: float = 1e-3
@@ -174,7 +174,7 @@ class GradientsScaled(Bug):
     """Gradients keep the factor by which the loss was scaled for half precision: they are not unscaled."""
 
     source = "PyTorch documentation, automatic mixed precision examples (unscale gradients before they are modified)"
-    severities = {"low": {"factor": 8.0}, "medium": {"factor": 1024.0}, "high": {"factor": 65536.0}}
+    severities = {"low": {"factor": 8.0}, "medium": {}, "high": {"factor": 65536.0}}
     above = {"factor": 1.0}
 
     factor: float = 1024.0

@@ -30,7 +30,7 @@ class HalfFrozen(PartialBug):
     """The first part of the model no longer requires gradients: a line of an earlier fine-tuning was left in."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-forum-84911)"
-    severities = {"low": {"share": 0.2}, "medium": {"share": 0.5}, "high": {"share": 0.9}}
+    severities = {"low": {"share": 0.2}, "medium": {}, "high": {"share": 0.9}}
 
     share: float = 0.5
     """Share of the tensors, from the first one on; above 0 and up to 1. One at least is trained."""
@@ -60,7 +60,7 @@ class DetachedPart(Bug):
     """
 
     source = "PyTorch documentation, autograd mechanics (what is detached is a constant)"
-    severities = {"low": {"depth": 0.0}, "medium": {"depth": 0.5}, "high": {"depth": 1.0}}
+    severities = {"low": {"depth": 0.0}, "medium": {}, "high": {"depth": 1.0}}
     at_least = {"depth": 0.0}
     at_most = {"depth": 1.0}
 

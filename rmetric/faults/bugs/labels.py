@@ -36,7 +36,7 @@ class LabelMapShift(PartialBug):
     """
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (wrong labels of the training data)"
-    severities = {"low": {"share": 0.2}, "medium": {"share": 0.5}, "high": {"share": 1.0}}
+    severities = {"low": {"share": 0.2}, "medium": {}, "high": {"share": 1.0}}
 
     share: float = 0.5
     """Share of the examples (of a language model: of the sequences) in each batch; above 0 and up to 1."""
@@ -72,7 +72,7 @@ class LabelsMisaligned(PartialBug):
     """
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (wrong labels of the training data)"
-    severities = {"low": {"share": 0.2}, "medium": {"share": 0.5}, "high": {"share": 1.0}}
+    severities = {"low": {"share": 0.2}, "medium": {}, "high": {"share": 1.0}}
 
     share: float = 0.5
     """Share of the examples in each batch, from the first one on; above 0 and up to 1."""
@@ -110,7 +110,7 @@ class LabelsWrapped(PartialBug):
     """Labels are kept in a type that is too small: those beyond its range begin again at 0."""
 
     source = "NumPy documentation, data types (overflow errors: whole numbers wrap around)"
-    severities = {"low": {"share": 0.9}, "medium": {"share": 0.5}, "high": {"share": 0.2}}
+    severities = {"low": {"share": 0.9}, "medium": {}, "high": {"share": 0.2}}
 
     share: float = 0.5
     """Share of the classes (or tokens) that fit, at most all but one; above 0 and up to 1."""

@@ -26,7 +26,7 @@ class LossOverPadding(Bug):
     """
 
     source = "Hugging Face 2024, Fixing Gradient Accumulation (the denominator must be the tokens that count)"
-    severities = {"low": {"padding": 0.2}, "medium": {"padding": 0.5}, "high": {"padding": 0.9}}
+    severities = {"low": {"padding": 0.2}, "medium": {}, "high": {"padding": 0.9}}
     above = {"padding": 0.0}
     below = {"padding": 1.0}
 
@@ -56,7 +56,7 @@ class LossSummed(Bug):
     """The loss is summed where it was a mean: it and its gradients are as many times as large as there are terms."""
 
     source = "PyTorch documentation, torch.nn.CrossEntropyLoss (reduction)"
-    severities = {"low": {"terms": 8}, "medium": {"terms": 64}, "high": {"terms": 1024}}
+    severities = {"low": {"terms": 8}, "medium": {}, "high": {"terms": 1024}}
     at_least = {"terms": 2}
 
     terms: int = 64

@@ -119,7 +119,7 @@ class DropoutTooHigh(Bug):
     """Dropout leaves out nearly everything: its rate was given where the share that is kept was asked for."""
 
     source = "Srivastava et al. 2014, JMLR 15 (p is the probability to keep a unit there, to drop it in libraries)"
-    severities = {"low": {"rate": 0.7}, "medium": {"rate": 0.95}, "high": {"rate": 0.99}}
+    severities = {"low": {"rate": 0.7}, "medium": {}, "high": {"rate": 0.99}}
     above = {"rate": 0.0}
     below = {"rate": 1.0}
 

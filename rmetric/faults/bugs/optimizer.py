@@ -45,7 +45,7 @@ class ParametersNotInOptimizer(PartialBug):
     """
 
     source = "PyTorch documentation, torch.optim (an optimizer is made of the parameters that the model has then)"
-    severities = {"low": {"share": 0.1}, "medium": {"share": 0.5}, "high": {"share": 0.9}}
+    severities = {"low": {"share": 0.1}, "medium": {}, "high": {"share": 0.9}}
 
     share: float = 0.5
     """Share of the tensors, from the last one back; above 0 and below 1."""
@@ -78,7 +78,7 @@ class WeightDecayTooLarge(Bug):
     source = "Loshchilov, Hutter 2019, arXiv 1711.05101 (L2 penalty and decoupled decay need other numbers)"
     severities = {
         "low": {"weight_decay": 1.0},
-        "medium": {"weight_decay": 10.0},
+        "medium": {},
         "high": {"weight_decay": 50.0},
     }
     above = {"weight_decay": 0.0}
@@ -104,7 +104,7 @@ class MomentumWrong(Bug):
     """
 
     source = "Kingma, Ba 2015, arXiv 1412.6980 (β1 = 0.9, β2 = 0.999)"
-    severities = {"low": {"momentum": 0.98}, "medium": {"momentum": 0.99}, "high": {"momentum": 0.999}}
+    severities = {"low": {"momentum": 0.98}, "medium": {}, "high": {"momentum": 0.999}}
     at_least = {"momentum": 0.0}
     below = {"momentum": 1.0}
 

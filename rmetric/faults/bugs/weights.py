@@ -36,7 +36,7 @@ class LayerReinitialised(PartialBug):
     """
 
     source = "transformers' warning that some weights were newly initialized; torch: load_state_dict(strict=False)"
-    severities = {"low": {"share": 0.05}, "medium": {"share": 0.3}, "high": {"share": 1.0}}
+    severities = {"low": {"share": 0.05}, "medium": {}, "high": {"share": 1.0}}
 
     share: float = 0.3
     """Share of the modules with weights of their own, drawn at the onset: at least one; above 0 and up to 1."""
@@ -75,7 +75,7 @@ class WeightsRot(Bug):
     """Every step adds a little noise to all weights, as a broken copy between devices or a lossy checkpoint does."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
-    severities = {"low": {"noise": 1e-3}, "medium": {"noise": 1e-2}, "high": {"noise": 3e-2}}
+    severities = {"low": {"noise": 1e-3}, "medium": {}, "high": {"noise": 3e-2}}
     above = {"noise": 0.0}
 
     noise: float = 1e-2
@@ -205,7 +205,7 @@ class AverageNotTakenOut(Bug):
     """For each evaluation the weights are replaced by their moving average, and nobody puts the true ones back."""
 
     source = "Tarvainen, Valpola 2017, arXiv 1703.01780 (averages of weights are for evaluation)"
-    severities = {"low": {"every": 50}, "medium": {"every": 5}, "high": {"every": 1}}
+    severities = {"low": {"every": 50}, "medium": {}, "high": {"every": 1}}
     at_least = {"every": 1}
     above = {"decay": 0.0}
     below = {"decay": 1.0}
@@ -238,7 +238,7 @@ class EmbeddingCorrupted(PartialBug):
     """Some rows of the embeddings are large noise, since a shard of them was lost. An event, not a state."""
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-84803: data lost between devices)"
-    severities = {"low": {"share": 0.02}, "medium": {"share": 0.125}, "high": {"share": 0.5}}
+    severities = {"low": {"share": 0.02}, "medium": {}, "high": {"share": 0.5}}
 
     share: float = 0.125
     """Share of the rows, drawn at the onset: at least one; above 0 and up to 1."""

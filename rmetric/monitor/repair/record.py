@@ -35,8 +35,9 @@ _DONE = {
     "gave_up": "{because}, after {attempts} attempts; what is wrong does not pass, and the training is stopped",
 }
 _POINTS_AT_HARDWARE = ("transient", "restored", "unsettled")
-_NOT_NEWS = ("agrees", "random")
-"""Verdicts that change nothing in the training: there is nothing to tell, or a warning has told it."""
+CHANGED_NOTHING = ("agrees", "random")
+"""Verdicts that change nothing in the training, a second computation that agreed and a training that cannot be
+repaired: there is nothing to tell, or a warning has told it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ class RepairRecord:
     @property
     def message(self) -> str:
         """One or two sentences for people; empty if a repair changed nothing."""
-        if self.verdict in _NOT_NEWS:
+        if self.verdict in CHANGED_NOTHING:
             return ""
         losses = f" (loss {number_in_words(self.loss_before)} before, {number_in_words(self.loss_after)} after)"
         changed = losses if self.loss_before != self.loss_after else ""

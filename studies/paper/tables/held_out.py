@@ -182,7 +182,7 @@ def _moved(ev: Evaluator, target: Evaluator, item: HeldOut, parts: Parts) -> dic
 def _of_parts(target: Evaluator, counts: Counts | None, reason: str, parts: Parts) -> dict[str, Cell]:
     if counts is None:
         return dict.fromkeys(parts, Score.undefined(reason))
-    return {key: target.summary_of(counts, runs_R)[name] for key, (name, runs_R) in parts.items()}
+    return {key: target.score_of(name, counts, runs_R) for key, (name, runs_R) in parts.items()}
 
 
 def _fitted_weights(ev: Evaluator, target: Evaluator, parts: Parts) -> Sequence[dict[str, Cell]]:
@@ -195,7 +195,7 @@ def _fitted_weights(ev: Evaluator, target: Evaluator, parts: Parts) -> Sequence[
     summary = target.summary_of(counts, ALL)
     row: dict[str, Cell] = {"detector": FITTED_WEIGHTS, "threshold": Score(fitted.threshold)}
     row |= {key: summary[key] for key in ("f1", "recall", "false_alarms_per_1000", "mean_share")}
-    row["f1_home"] = ev.summary_of(at_home, ev.halves.score)["f1"]
+    row["f1_home"] = ev.score_of("f1", at_home, ev.halves.score)
     row["upper_bound"] = false_alarm_bound(counts.of(counts.counted))
     return [row | _of_parts(target, counts, "", parts)]
 

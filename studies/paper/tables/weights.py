@@ -175,7 +175,7 @@ def weights(ev: Evaluator) -> Part:
         "fitted_on": "the paper's",
         **{f"weight_{place}": Score(weight) for place, weight in enumerate(paper.weights)},
         "threshold": Score(paper.threshold),
-        "held_out_all": ev.summary_of(ev.counts_with(paper.weights, paper.threshold, "strict"), ev.halves.score)["f1"],
+        "held_out_all": ev.score_of("f1", ev.counts_with(paper.weights, paper.threshold, "strict"), ev.halves.score),
     }
     rows = [_fitted(ev, name, runs_R) for name, runs_R in groups.items()]
     return Part([*rows, published], {"draws": f"{_draws(ev):,}", **captions.facts(ev)})
@@ -198,6 +198,6 @@ def _fitted(ev: Evaluator, name: str, runs_R: NDArray[np.bool_]) -> dict[str, Ce
     row: dict[str, Cell] = {"fitted_on": name, "threshold": Score(fitted.threshold), "fit_f1": Score(fitted.f1)}
     for place, (weight, drawn_B) in enumerate(zip(fitted.weights, drawn_B3.T, strict=True)):
         row[f"weight_{place}"] = Score(weight, *percentile_interval(drawn_B))
-    row["held_out_own"] = ev.summary_of(counts, runs_R & ev.halves.score)["f1"]
-    row["held_out_all"] = ev.summary_of(counts, ev.halves.score)["f1"]
+    row["held_out_own"] = ev.score_of("f1", counts, runs_R & ev.halves.score)
+    row["held_out_all"] = ev.score_of("f1", counts, ev.halves.score)
     return row

@@ -38,7 +38,7 @@ class AccumulationDoubling(Kind):
         return "the batch doubles" if step in MICRO_BATCHES else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        clean = photographs(8).draw(rng, self.rows(step), held_out=step == 0).inputs
+        clean = photographs(8).of_step(self, rng, step).inputs
         noise = torch.from_numpy(rng.normal(0.0, 0.2, clean.shape).astype(np.float32))
         return Examples(clean + noise, clean)
 

@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import digits, view
 from studies.zoo.probes import probe_error
 from studies.zoo.schedules import cosine
 from studies.zoo.training import Examples, Kind, Parts, register_kind
@@ -65,7 +64,7 @@ class BarlowTwins(Kind):
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         return Examples(view(rng, drawn.inputs), view(rng, drawn.inputs)) if step else drawn
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

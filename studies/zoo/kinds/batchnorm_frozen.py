@@ -6,21 +6,20 @@ import math
 from dataclasses import dataclass
 from functools import partial
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import photographs
+from studies.zoo.data import PhotographsKind
 from studies.zoo.schedules import cosine
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 FROZEN_FROM = 700
 
 
 @register_kind("batchnorm_frozen")
 @dataclass(frozen=True, kw_only=True)
-class BatchnormFrozen(Kind):
+class BatchnormFrozen(PhotographsKind):
     """Small batches; from step 700 on the moving averages normalise in training as well, as detectors are trained."""
 
     family = "vision"
@@ -39,9 +38,6 @@ class BatchnormFrozen(Kind):
 
     def planned(self, step: int) -> str:
         return "moving averages normalise" if step == FROZEN_FROM else ""
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return photographs().draw(rng, self.rows(step), held_out=step == 0)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         if run.step >= FROZEN_FROM:

@@ -50,7 +50,7 @@ class BoxDetection(Kind):
         return Parts(model, optimizer)
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         scenes, labels = 0.2 * torch.randn(len(drawn.labels), 1, SIDE, SIDE, generator=_generator(rng)), []
         for scene, digit, label in zip(scenes, drawn.inputs, drawn.labels.tolist(), strict=True):
             size = int(rng.integers(8, 13))

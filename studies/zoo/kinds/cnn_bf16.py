@@ -5,19 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import photographs
+from studies.zoo.data import PhotographsKind
 from studies.zoo.schedules import stable_then_decay
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Parts, register_kind
 
 
 @register_kind("cnn_bf16")
 @dataclass(frozen=True, kw_only=True)
-class CnnBf16(Kind):
+class CnnBf16(PhotographsKind):
     """Two classes that overlap, under autocast: losses of few significant digits, which end far from 0."""
 
     family = "vision"
@@ -35,6 +34,3 @@ class CnnBf16(Kind):
             nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 2),
         )  # fmt: skip
         return Parts(model, torch.optim.RMSprop(model.parameters(), alpha=0.9, momentum=0.9, eps=1e-3))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return photographs().draw(rng, self.rows(step), held_out=step == 0)

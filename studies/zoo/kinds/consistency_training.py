@@ -81,7 +81,7 @@ class ConsistencyTraining(Kind):
         return "levels of noise double" if step in LEVELS_FROM else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        images = 2.0 * digits().draw(rng, self.rows(step), held_out=step == 0).inputs.flatten(1) - 1.0
+        images = 2.0 * digits().of_step(self, rng, step).inputs.flatten(1) - 1.0
         luck = np.concatenate([rng.standard_normal(images.shape), rng.random((len(images), 1))], axis=1)
         return Examples(images, torch.from_numpy(luck).float())
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import HELD_OUT_EVERY, digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import HELD_OUT_EVERY, digits, view
 from studies.zoo.memory import Memory
 from studies.zoo.probes import probe_error
 from studies.zoo.stages import begins_anew

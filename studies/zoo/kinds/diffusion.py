@@ -52,7 +52,7 @@ class Diffusion(Kind):
         return Parts(model, torch.optim.AdamW(model.parameters(), weight_decay=0.01))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        images = digits().draw(rng, self.rows(step), held_out=step == 0).inputs.flatten(1)
+        images = digits().of_step(self, rng, step).inputs.flatten(1)
         return Examples(2.0 * images - 1.0, torch.from_numpy(rng.random((len(images), 1), dtype=np.float32)))
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import digits, view
 from studies.zoo.memory import follow
 from studies.zoo.probes import probe_error
 from studies.zoo.schedules import cosine
@@ -84,7 +83,7 @@ class DinoTeacher(Kind):
         return Parts(model, torch.optim.AdamW(model.student.parameters(), weight_decay=0.04))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         if not step:
             return drawn
         return Examples(torch.stack([view(rng, drawn.inputs), view(rng, drawn.inputs)], dim=1), drawn.labels)

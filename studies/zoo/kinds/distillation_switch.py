@@ -71,7 +71,7 @@ class DistillationSwitch(Kind):
         return "a lower temperature" if step in STAGES else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Taught:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         return Taught(drawn.inputs, drawn.labels, holding(STAGES, step))
 
     def loss(self, model: nn.Module, batch: Taught) -> Tensor:

@@ -12,18 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.adversaries import energy_distance, step_discriminator
+from studies.zoo.adversaries import LATENT, energy_distance, layers, step_discriminator
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
-
-LATENT = 8
-"""Numbers that the generator gets."""
-
-
-def layers(into: int, out: int, width: int = 64) -> nn.Module:
-    """Three layers."""
-    return nn.Sequential(
-        nn.Linear(into, width), nn.LeakyReLU(0.2), nn.Linear(width, width), nn.LeakyReLU(0.2), nn.Linear(width, out)
-    )
 
 
 class Gan(nn.Module):

@@ -34,7 +34,7 @@ class ImageDenoising(Kind):
         return Parts(model, torch.optim.Adam(model.parameters()))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        clean = photographs().draw(rng, self.rows(step), held_out=step == 0).inputs
+        clean = photographs().of_step(self, rng, step).inputs
         noise = torch.from_numpy(rng.normal(0.0, 0.2, clean.shape).astype(np.float32))
         return Examples(clean + noise, noise)
 

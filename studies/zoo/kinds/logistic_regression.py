@@ -30,7 +30,7 @@ class LogisticRegression(Kind):
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.05, weight_decay=1e-3))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return breast_cancer().draw(rng, self.rows(step), held_out=step == 0)
+        return breast_cancer().of_step(self, rng, step)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.binary_cross_entropy_with_logits(model(batch.inputs).squeeze(1), batch.labels.float())

@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn.utils import prune
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import AugmentedDigitsKind
 from studies.zoo.memory import Memory
 from studies.zoo.schedules import drops
 from studies.zoo.stages import begins_anew
-from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
+from studies.zoo.training import Examples, KindRun, Parts, register_kind
 
 ROUND, EARLY, TAKEN = 350, 40, 0.5
 """Steps of a training; steps after which weights are kept for later; share of what is left that goes each time."""
@@ -37,7 +35,7 @@ def take_out(layer: nn.Module, share: float) -> None:
 
 @register_kind("lottery_rewinding")
 @dataclass(frozen=True, kw_only=True)
-class LotteryRewinding(Kind):
+class LotteryRewinding(AugmentedDigitsKind):
     """Four trainings in a row, each with its own warm-up and drops; the loss leaps back to that of step 40.
 
     **Source:** Frankle, Carbin 2019, The Lottery Ticket Hypothesis; Frankle et al. 2020 on early weights.
@@ -62,10 +60,6 @@ class LotteryRewinding(Kind):
 
     def planned(self, step: int) -> str:
         return "weights are pruned, the others rewound; the schedule restarts" if begins_anew(step, ROUND) else ""
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        return Examples(view(rng, drawn.inputs), drawn.labels)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:
         early, weights = run.beside["early"].tensors, dict(run.model.named_parameters())

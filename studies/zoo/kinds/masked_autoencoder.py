@@ -60,7 +60,7 @@ class MaskedAutoencoderKind(Kind):
         return Parts(model, Lamb(model.parameters(), weight_decay=0.01))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        images = photographs().draw(rng, self.rows(step), held_out=step == 0).inputs
+        images = photographs().of_step(self, rng, step).inputs
         order = rng.random((len(images), 16)).argsort(axis=1)
         return Examples(images, torch.from_numpy(order))
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import AugmentedDigitsKind
 from studies.zoo.schedules import cosine
-from studies.zoo.training import Examples, Kind, Parts, register_kind
+from studies.zoo.training import Examples, Parts, register_kind
 
 PATCH, PATCHES, REACH = 2, 16, 0.05
 """Pixels of a patch's side; how far away the weights are at which a gradient is taken."""
@@ -64,7 +62,7 @@ def climbed(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
 
 @register_kind("mixer_sharpness")
 @dataclass(frozen=True, kw_only=True)
-class MixerSharpness(Kind):
+class MixerSharpness(AugmentedDigitsKind):
     """The loss that is handed over is the one uphill, above that of the weights themselves; held out is the latter.
 
     **Source:** Foret et al. 2021, Sharpness-Aware Minimization; Tolstikhin et al. 2021, MLP-Mixer.
@@ -80,10 +78,6 @@ class MixerSharpness(Kind):
     def make(self, seed: int) -> Parts:
         model = Mixer()
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4))
-
-    def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
-        return Examples(view(rng, drawn.inputs), drawn.labels)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         uphill = climbed(model, self.held_out_loss(model, batch))

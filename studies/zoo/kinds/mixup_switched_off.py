@@ -40,7 +40,7 @@ class MixupSwitchedOff(Kind):
         return "clean data" if step == OFF_FROM else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         labels = functional.one_hot(drawn.labels, CLASSES).float()
         if not 0 < step < OFF_FROM:
             return Examples(drawn.inputs, labels)

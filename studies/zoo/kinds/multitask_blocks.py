@@ -70,7 +70,7 @@ class MultitaskBlocks(Kind):
         return "" if step % STEPS_A_BLOCK else "the next task"
 
     def batch(self, rng: np.random.Generator, step: int) -> Tasked:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         return Tasked(drawn.inputs, drawn.labels, step // STEPS_A_BLOCK % TASKS if step else -1)
 
     def loss(self, model: Any, batch: Tasked) -> Tensor:

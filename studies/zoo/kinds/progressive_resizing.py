@@ -41,6 +41,6 @@ class ProgressiveResizing(Kind):
         return "larger images" if step in SIZES else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = photographs(24).draw(rng, self.rows(step), held_out=step == 0)
+        drawn = photographs(24).of_step(self, rng, step)
         side = holding(SIZES, step) if step else max(SIZES.values())
         return Examples(functional.adaptive_avg_pool2d(drawn.inputs, side), drawn.labels)

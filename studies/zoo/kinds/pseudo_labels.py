@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import HELD_OUT_EVERY, digits
-from studies.zoo.kinds.simclr import view
+from studies.zoo.data import HELD_OUT_EVERY, digits, view
 from studies.zoo.memory import Memory
 from studies.zoo.training import Examples, Kind, KindRun, Parts, register_kind
 

@@ -53,7 +53,7 @@ class ResnetLabelSmoothing(Kind):
         )
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0)
+        drawn = digits().of_step(self, rng, step)
         if step == 0:
             return drawn
         down, right = (int(shift) for shift in rng.integers(-1, 2, 2))

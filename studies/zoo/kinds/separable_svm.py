@@ -48,7 +48,7 @@ class SeparableSvm(Kind):
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        return divided().draw(rng, self.rows(step), held_out=step == 0)
+        return divided().of_step(self, rng, step)
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:
         return functional.relu(1.0 - batch.labels * model(batch.inputs).squeeze(1)).mean()

@@ -11,20 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.data import digits
+from studies.zoo.data import digits, view
 from studies.zoo.schedules import cosine
 from studies.zoo.training import Examples, Kind, Parts, register_kind
-
-
-def view(rng: np.random.Generator, images: Tensor) -> Tensor:
-    """Images that are moved, dimmed and noisy, each in its own way."""
-    rows = len(images)
-    shifts = rng.integers(0, 3, rows)[:, None], rng.integers(0, 3, rows)[:, None]
-    down, right = (shift + np.arange(8) for shift in shifts)
-    padded = functional.pad(images, (1, 1, 1, 1))
-    moved = padded[np.arange(rows)[:, None, None], 0, down[:, :, None], right[:, None, :]].unsqueeze(1)
-    bright = torch.from_numpy(rng.uniform(0.6, 1.4, (rows, 1, 1, 1)).astype(np.float32))
-    return bright * moved + 0.1 * torch.from_numpy(rng.standard_normal(images.shape, dtype=np.float32))
 
 
 @register_kind("simclr")
@@ -51,7 +40,7 @@ class SimClr(Kind):
         return Parts(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        images = digits().draw(rng, self.rows(step), held_out=step == 0).inputs
+        images = digits().of_step(self, rng, step).inputs
         return Examples(view(rng, images), view(rng, images))
 
     def loss(self, model: nn.Module, batch: Examples) -> Tensor:

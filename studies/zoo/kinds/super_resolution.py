@@ -75,7 +75,7 @@ class SuperResolution(Kind):
         return "the second term of the loss" if step == PERCEIVED_FROM else ""
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        sharp = photographs().draw(rng, self.rows(step), held_out=step == 0).inputs
+        sharp = photographs().of_step(self, rng, step).inputs
         return Examples(functional.avg_pool2d(sharp, 2), sharp)
 
     def before_step(self, run: KindRun, batch: Examples) -> None:

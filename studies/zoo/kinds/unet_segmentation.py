@@ -60,7 +60,7 @@ class UnetSegmentation(Kind):
         return Parts(model, torch.optim.NAdam(model.parameters()))
 
     def batch(self, rng: np.random.Generator, step: int) -> Examples:
-        drawn = digits().draw(rng, self.rows(step), held_out=step == 0).inputs
+        drawn = digits().of_step(self, rng, step).inputs
         scenes, masks = (torch.zeros(len(drawn), 1, SIDE, SIDE) for _ in range(2))
         for scene, mask, digit, (row, column) in zip(
             scenes, masks, drawn, rng.integers(0, SIDE - 7, (len(drawn), 2)), strict=True

@@ -64,7 +64,7 @@ class VaeAnnealed(Kind):
     def batch(self, rng: np.random.Generator, step: int) -> Weighted:
         first, last = ANNEALED
         weight = min(max((step - first) / (last - first), 0.0), 1.0) if step else 1.0
-        return Weighted(digits().draw(rng, self.rows(step), held_out=step == 0).inputs, weight)
+        return Weighted(digits().of_step(self, rng, step).inputs, weight)
 
     def loss(self, model: nn.Module, batch: Weighted) -> Tensor:
         logits, divergence = model(batch.images)

@@ -37,4 +37,4 @@ class VaeCyclical(VaeAnnealed):
 
     def batch(self, rng: np.random.Generator, step: int) -> Weighted:
         weight = min(2.0 * (step % CYCLE) / CYCLE, 1.0) if step else 1.0
-        return Weighted(digits().draw(rng, self.rows(step), held_out=step == 0).inputs, weight)
+        return Weighted(digits().of_step(self, rng, step).inputs, weight)

@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.run import LiveRunConfig
-from studies.zoo.adversaries import energy_distance
-from studies.zoo.kinds.gan import LATENT, layers
+from studies.zoo.adversaries import LATENT, energy_distance, layers
 from studies.zoo.memory import follow
 from studies.zoo.training import Batch, Kind, KindRun, Parts, register_kind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor
 
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun, NoObserver
+
+MAKE = Callable[..., Any]
+"""The fixture ``make_run``: a live run of the kind that is named."""
 
 
 class Notes(NoObserver):

@@ -7,19 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from rmetric.log_reader import read_log
 from rmetric.monitor.ranks.phases import EXCHANGE, TIMED, UPDATE
-from tests.live.processes import run_processes
+from tests.live.processes import needs_gloo, run_processes
 from tests.monitor.ranks.scenarios import HANGS_AT
 
 SCENARIOS = "tests.monitor.ranks.scenarios"
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
-]
+pytestmark = [pytest.mark.long, needs_gloo]
 
 
 def _told(folder: Path, scenario: str, alive: tuple[int, ...], processes: int) -> list[dict[str, Any]]:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch.distributed as dist
 
 from rmetric.log_reader import read_log
 from rmetric.records import Run
-from tests.live.processes import run_processes
+from tests.live.processes import needs_gloo, run_processes
 
 SCENARIOS = "tests.monitor.ranks.scenarios"
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
-]
+pytestmark = [pytest.mark.long, needs_gloo]
 
 
 def _run(folder: Path, scenario: str) -> Run:

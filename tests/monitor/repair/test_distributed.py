@@ -6,14 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
-from tests.live.processes import run_processes
+from tests.live.processes import needs_gloo, run_processes
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs Gloo"),
-]
+pytestmark = [pytest.mark.slow, needs_gloo]
 
 
 @pytest.fixture(scope="module")

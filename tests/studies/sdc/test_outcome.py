@@ -1,4 +1,4 @@
-"""Tests of studies.sdc.outcome and detection."""
+"""Outcomes of flips, judged from records and held-out losses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmetric.records import Observations
-from studies.sdc.outcome import FlipEffect, first_seen, flip_effect
+from studies.sdc.outcome import FlipEffect, flip_effect
 
 ONSET, END = 60, 79
 STEPS = np.arange(1, END + 1)
@@ -103,9 +103,3 @@ def test_a_wrong_reading_in_the_faulty_step_alone_does_no_harm() -> None:
     assert not _judged(_records(), logit=1e19).harmful
     assert _judged(_records(grad_norm=(FAULTY, math.inf))).harmful
     assert _judged(_records(), TWIN_HELD_OUT | {65: 3.2}).harmful
-
-
-def test_an_alarm_that_the_twin_has_too_is_not_due_to_the_flip() -> None:
-    own = {"a": np.array([20, 60, 63]), "b": np.array([58]), "c": np.array([75])}
-    twin = {"a": np.array([60]), "b": np.array([], dtype=int), "c": np.array([], dtype=int)}
-    assert first_seen(own, twin, 60) == {"a": 3, "b": None, "c": None}

@@ -9,13 +9,14 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_log
+from rmetric.measurements import MACHINE_MEASUREMENTS
 from rmetric.records import Run
 from studies.sdc.campaign import Campaign
 from studies.sdc.plan import Injection, Settings
 from studies.sdc.run import CampaignResult, repair_policy, run_campaign
 from studies.sdc.twin import healthy_run
 
-CLOCK = ("step_time_s", "lambda", "lambda_norm", "r_metric", "time_s", "seconds", "hardware_events")
+CLOCK = (*MACHINE_MEASUREMENTS, "lambda_norm", "r_metric", "time_s", "seconds")
 """What two equal runs do not share."""
 SETTINGS = Settings(rows=3, length=16, workers=3, window=6)
 UP = "model.layers.1.mlp.up_proj"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from tests.live.faults.common import Notes, same_bits, trained
-
-MAKE = Callable[..., Any]
+from tests.live.faults.common import MAKE, Notes, same_bits, trained
 
 
 def _seen(run: Any, steps: int = 1) -> dict[str, torch.Tensor]:

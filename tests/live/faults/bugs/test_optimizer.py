@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from tests.live.faults.common import Notes, same_bits, trained
-
-MAKE = Callable[..., Any]
+from tests.live.faults.common import MAKE, Notes, same_bits, trained
 
 
 def test_a_lost_state_is_that_of_a_fresh_optimizer(make_run: MAKE) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from tests.live.faults.common import same_bits, trained
-
-MAKE = Callable[..., Any]
+from tests.live.faults.common import MAKE, same_bits, trained
 
 
 def _rates(run: Any, steps: int) -> list[float]:

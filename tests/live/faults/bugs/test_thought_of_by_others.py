@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +10,7 @@ from torch import Tensor
 
 from rmetric.faults import make_fault
 from rmetric.faults.bugs import BUGS_2
-from tests.live.faults.common import batches_of, batches_with, same_bits, trained
-
-MAKE = Callable[..., Any]
+from tests.live.faults.common import MAKE, batches_of, batches_with, same_bits, trained
 
 
 def test_a_few_batches_come_in_turn(make_run: MAKE) -> None:

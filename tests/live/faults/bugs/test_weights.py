@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,8 @@ from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from tests.live.faults.bugs import scenarios
 from tests.live.faults.classifier import ClassifierRun
-from tests.live.faults.common import Notes, same_bits, trained
+from tests.live.faults.common import MAKE, Notes, same_bits, trained
 from tests.live.processes import process_group, run_processes
-
-MAKE = Callable[..., Any]
 
 
 def _copies(run: Any) -> dict[str, torch.Tensor]:
