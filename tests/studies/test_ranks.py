@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -93,7 +94,9 @@ def test_ctrl_c_ends_all_processes_with_one_line(study: str, tmp_path: Path, mon
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to every process
-    assert (process.communicate(timeout=60)[1], process.returncode) == ("interrupted\n", 130)
+    lines = process.communicate(timeout=60)[1].splitlines()
+    told = [line for line in lines if not re.search(r"\d+/\d+ \[", line)]  # progress, on a slow machine
+    assert (told, process.returncode) == (["interrupted"], 130)
     assert not [*tmp_path.glob("*/*")]
 
 
