@@ -271,10 +271,9 @@ class TrainingMonitor:
             if self._policies is not None:
                 self._policies.withdraw()
             self.step_number += 1  # the others' records go by it
-        self._measurer.gradients.due = self._interval.due(self.step_number + self.enabled)
         proceed: bool = self._step(loss, recompute)
         if not self.enabled:  # also if it has just failed
-            self._measurer.keep_pace()
+            self._measurer.keep_pace(self.step_number)
         proceed = self._agreed(proceed) if self._sync else proceed
         if self._answers is not None and self._answers.given(proceed):
             self._measurer.update.forget()  # an update that is left out has no size, not one of 0
@@ -308,7 +307,7 @@ class TrainingMonitor:
     def _record(self, loss: Tensor | float, recompute: Callable[[], Tensor | float] | None) -> bool:
         """Watch a step that has a record."""
         self._since.loss = None
-        computation, proceed = self._measurer.computation(self._order.usable(loss)), True
+        computation, proceed = self._measurer.computation(self.step_number, self._order.usable(loss)), True
         self._order.step()
         if self._policies is not None and computation.loss is not None:
             self._policies.enabled &= self._answers is None or not self._answers.too_late

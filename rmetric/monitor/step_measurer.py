@@ -143,7 +143,7 @@ class StepMeasurer:
         """Parameters that are trained."""
         self.guard = CollectiveGuard()
         """Asked before a collective whether every process takes part."""
-        self.gradients = GradientNorms(self.parameters, self.guard)
+        self._gradients = GradientNorms(self.parameters, self.guard)
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
@@ -170,9 +170,9 @@ class StepMeasurer:
         probes = (self.updates, self._batches, self._targets)
         close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
-    def computation(self, loss: Loss | None) -> StepComputation:
-        """Collect the traces of a forward and backward pass; the next ones begin anew."""
-        present, norms = self.gradients.measure()
+    def computation(self, step: int, loss: Loss | None) -> StepComputation:
+        """Collect the traces of a step's forward and backward pass; the next ones begin anew."""
+        present, norms = self._gradients.measure(step)
         parts, source = self._parts_norms()
         logit = self._attention.collect() if self._attention else None
         return StepComputation(usable_loss(loss), present, norms, parts, source, logit, self.parameters.names)
@@ -241,7 +241,7 @@ class StepMeasurer:
             self._attention.collect()
         if self._phases is not None:
             self._phases.step_ended(step)
-            self.keep_pace()  # one process alone has nobody to keep pace with
+            self.keep_pace(step)  # one process alone has nobody to keep pace with
         self._prepare(step + 1)
 
     def _prepare(self, step: int) -> None:
@@ -257,10 +257,11 @@ class StepMeasurer:
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         return None if self.dispersion is None else self.dispersion.mean_loss(loss)
 
-    def keep_pace(self) -> None:
+    def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-            self.gradients.keep_pace()
+            if step % self._record_every == 0:
+                self._gradients.keep_pace(step)
             self._mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:

@@ -381,7 +381,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
             model.set_requires_gradient_sync(sync_each or batch is batches[-1])
             (_loss(model, batch) / accumulate).backward()
         norms = spread.collect()
-        total = torch.linalg.vector_norm(whole.measure()[1])  # type: ignore[arg-type]
+        total = torch.linalg.vector_norm(whole.measure(step)[1])  # type: ignore[arg-type]
         full = [parameter.grad.full_tensor() for parameter in model.parameters()]
         expected = torch.linalg.vector_norm(torch.cat([item.double().flatten() for item in full]))
         found.append(
@@ -409,7 +409,7 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     _loss(model, _batch(0, 0)).backward()
     gradients: list[Any] = [parameter.grad for parameter in model.parameters()]
     whole = [item.full_tensor() if hasattr(item, "full_tensor") else item for item in gradients]
-    total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
+    total = torch.linalg.vector_norm(measured.measure(1)[1])  # type: ignore[arg-type]
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
 
 

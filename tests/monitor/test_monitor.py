@@ -679,10 +679,10 @@ def test_what_the_user_can_mend_is_said_before_training(options: dict[str, Any],
 def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
     run = make_live_run(workers=2)
     measurer = measurer_of(run)
-    measurer.measure(1, measurer.computation(backward(run, batch_of(run))), step_time_s=0.1, validation=[])
+    measurer.measure(1, measurer.computation(1, backward(run, batch_of(run))), step_time_s=0.1, validation=[])
     loss = backward(run, batch_of(run))
     with Waits() as waits:
-        pending = measurer.measure(2, measurer.computation(loss), step_time_s=0.1, validation=[])
+        pending = measurer.measure(2, measurer.computation(2, loss), step_time_s=0.1, validation=[])
     assert waits.calls == []
     with Waits() as control:  # the mode does see a fetch
         loss.item()
