@@ -24,6 +24,7 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
 from rmetric.records import Event
 
@@ -183,16 +184,7 @@ class StepMeasurer:
         shape = self._batches.shape
         return self._shapes.update(shape) if shape else ""
 
-    def measure(
-        self,
-        step: int,
-        computation: StepComputation,
-        *,
-        step_time_s: float,
-        validation: list[float],
-        reward: float | None = None,
-        planned_changes: int = 0,
-    ) -> PendingStep:
+    def measure(self, step: int, computation: StepComputation, step_time_s: float, since: SinceRecord) -> PendingStep:
         """Start the transfer of a step's numbers to the host."""
         scalars = {
             "training_loss": computation.loss,
@@ -218,14 +210,14 @@ class StepMeasurer:
             learning_rate=rate,
             step_time_s=step_time_s,
             dispersion_source=computation.dispersion_source,
-            validation=validation,
+            validation=since.validation_losses,
             mechanism=inside,
             worker_times=self._worker_times(),
             mean_loss=self._mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
-            reward=reward,
-            planned_changes=planned_changes,
+            reward=since.reward,
+            planned_changes=since.planned_changes,
             requiring=self.parameters.requiring,
             may_be_rounded_away=self.update.may_be_rounded_away(rate),
             regrouped=groups != self._groups,

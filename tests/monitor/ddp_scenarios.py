@@ -242,7 +242,7 @@ def _copied(rank: int) -> dict[str, Any]:
         torch.save(model, file)
         loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
         twins = [copy.deepcopy(model), AveragedModel(model).module, loaded]
-        phases = monitor._clock._phases
+        phases = monitor._run.clock._phases
         before = phases.place  # type: ignore[union-attr]
         for twin in twins:
             _loss(twin, _batch(rank, STEPS)).backward()
