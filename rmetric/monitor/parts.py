@@ -60,9 +60,8 @@ if TYPE_CHECKING:
 
 @dataclass(kw_only=True)
 class PartsFor:
-    """Makes the parts of the monitor of one training, of the parameters of :class:`~rmetric.monitor.TrainingMonitor`.
-
-    Raises :class:`UserError` for one that is not as that says.
+    """Checks the parameters of :class:`~rmetric.monitor.TrainingMonitor`, which says what they mean, and makes of them
+    the parts of a monitor.
     """
 
     model: nn.Module

@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -359,6 +360,7 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
         "left_sharded": _left_sharded(folder / "left_sharded.jsonl", rank, fully_shard, "close"),
         "failed_sharded": _left_sharded(folder / "failed_sharded.jsonl", rank, fully_shard, "error"),
+        "failed_late_sharded": _left_sharded(folder / "failed_late_sharded.jsonl", rank, fully_shard, "late"),
         "left_flat": _left_sharded(folder / "left_flat.jsonl", rank, _with_fsdp_1, "forget"),
     }
 
@@ -435,19 +437,27 @@ class _Unreadable(Tensor):
 
 
 def _left_sharded(log: Path, rank: int, shard: Callable[[nn.Module], Any], how: str) -> dict[str, Any]:
-    """The second process goes on without its monitor, of which the first one records every other step."""
+    """The second process goes on without its monitor, of which the first one records every other step.
+
+    ``how``: it is closed; or fails before (``error``) or after (``late``) the norms of a step are measured; or is not
+    called any more (``forget``).
+    """
     model = shard(_network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     messages = _messages()
-    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, record_every=2) as monitor:
+    ends = False
+    options: dict[str, Any] = {"clock": lambda: 1 / 0 if ends and how == "late" else time.perf_counter()}
+    with TrainingMonitor(
+        model, optimizer, log=log, hardware=False, announce=False, record_every=2, **options
+    ) as monitor:
         for step in range(8):
-            if step == 3 and rank == 1 and how != "error":
+            ends = rank == 1 and step == 3
+            if ends and how in ("close", "forget"):
                 monitor.close()
             loss = _loss(model, _batch(rank, step))
             loss.backward()
             if not (rank == 1 and step >= 3 and how == "forget"):
-                fails = rank == 1 and step == 3 and how == "error"
-                monitor.step(loss.detach().as_subclass(_Unreadable) if fails else loss)
+                monitor.step(loss.detach().as_subclass(_Unreadable) if ends and how == "error" else loss)
             optimizer.step()
             optimizer.zero_grad()
     return {
