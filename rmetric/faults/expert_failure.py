@@ -58,7 +58,7 @@ class ExpertFailure(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.live.models.structure import chosen_layers, drawn, expert_blocks
+        from rmetric.network.structure import chosen_layers, drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         found = expert_blocks(training.model, needed_by)

@@ -17,8 +17,8 @@ from rmetric.streams import RunStreams
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from rmetric.live.models.attention import AttentionFunction
     from rmetric.live.run import LiveRun
+    from rmetric.network.attention import AttentionFunction
 
 
 @register_fault("GQA_MISMATCH")
@@ -48,8 +48,8 @@ class GqaMismatch(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.live.models.attention import wrapped_attention
-        from rmetric.live.models.structure import attentions, drawn
+        from rmetric.network.attention import wrapped_attention
+        from rmetric.network.structure import attentions, drawn
 
         needed_by = f"fault {self.name}"
         found = attentions(training.model, needed_by)

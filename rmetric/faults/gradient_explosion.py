@@ -88,7 +88,7 @@ class GradientExplosion(Fault):
 
     def _exploding(self, training: LiveRun) -> tuple[str, list[Parameter]]:
         """Name of the layer and those of its parameters that are trained."""
-        from rmetric.live.models.structure import decoder_layers, model_name
+        from rmetric.network.structure import decoder_layers, model_name
 
         layers = decoder_layers(training.model)
         if not layers:

@@ -58,8 +58,8 @@ class LowPrecisionAttention(Fault):
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         from rmetric.live.injection.rounded_attention import RoundedAttention
-        from rmetric.live.models.attention import replaced_attention
-        from rmetric.live.models.structure import attentions
+        from rmetric.network.attention import replaced_attention
+        from rmetric.network.structure import attentions
 
         found = attentions(training.model, f"fault {self.name}")
         rounded = RoundedAttention(rounding=self.rounding, bias_ulp=self.bias_ulp, block=self.block_keys)

@@ -53,7 +53,7 @@ class RmsNormError(Fault):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.live.models.structure import chosen_layers, norms
+        from rmetric.network.structure import chosen_layers, norms
 
         needed_by = f"fault {self.name}"
         found = norms(training.model, needed_by)

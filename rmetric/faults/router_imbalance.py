@@ -18,8 +18,8 @@ from rmetric.streams import RunStreams
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from rmetric.live.models.structure import ExpertBlock
     from rmetric.live.run import Batch, LiveRun
+    from rmetric.network.structure import ExpertBlock
 
 
 STALL_S = 1.5
@@ -64,7 +64,7 @@ class RouterImbalance(Fault):
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
         from rmetric.live.injection.routing import changed_logits
-        from rmetric.live.models.structure import drawn, expert_blocks
+        from rmetric.network.structure import drawn, expert_blocks
 
         needed_by = f"fault {self.name}"
         blocks = expert_blocks(training.model, needed_by)

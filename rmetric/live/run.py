@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.live.corpus import Corpus
+from rmetric.network.copies import copied
 from rmetric.streams import stable_hash
 
 FURTHER = 10**6
@@ -324,14 +325,3 @@ class LanguageModelRun(LiveRun):
         tokens = self.corpus.held_out_batch(purpose, self.config.rows, self.config.length)
         ids = torch.from_numpy(tokens).to(self.device)
         return Batch(ids, ids)
-
-
-def copied(value: Any) -> Any:
-    """A deep copy with its tensors on the CPU."""
-    if isinstance(value, Tensor):
-        return value.detach().to("cpu", copy=True)
-    if isinstance(value, dict):
-        return {key: copied(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(copied(item) for item in value)
-    return value

@@ -85,7 +85,11 @@ def usable_loss(loss: Any) -> Tensor | None:
     return tensor if readable and tensor.numel() == 1 else None
 
 
-def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, scaler: Any, clock: Any) -> None:
+def check_options(
+    *, on_alert: Any, detectors: Any, config: Any, sinks: Any, scaler: Any, clock: Any, log: Any, hang: Any,
+    hardware: Any, vocabulary: Any, update_entries: Any, announce: Any, sync: Any, attention_logits: Any,
+    sigma_sq_every: Any, **_: Any,
+) -> None:  # fmt: skip
     """Raise :class:`UserError` for an option of the wrong kind, with what to pass instead."""
     if on_alert is not None and not callable(on_alert):
         raise UserError(f"on_alert must be a function that takes an Alert, such as on_alert=print; not {on_alert!r}")
@@ -97,20 +101,6 @@ def check_options(*, on_alert: Any, detectors: Any, config: Any, sinks: Any, sca
         raise UserError(f"config must be a dictionary, such as config={{'experiment_id': 'run 7'}}; not {config!r}")
     _check_items("detectors", detectors, str | Detector, "detectors=['numerics', 'r_metric_robust']")
     _check_items("sinks", sinks, Sink, "sinks=[TensorBoardSink('folder')]; a file for the log is log='run.jsonl'")
-
-
-def check_number(name: str, number: Any, of: str = "steps", least: int = 1, example: int = 10) -> None:
-    """Raise :class:`UserError` unless this is a whole number of something, at least ``least``."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise UserError(
-            f"{name} must be a whole number of {of}, at least {least}, such as {name}={example}; not {number!r}"
-        )
-
-
-def check_optional(
-    *, log: Any, hang: Any, hardware: Any, vocabulary: Any, update_entries: Any, **switches: Any
-) -> None:
-    """Raise :class:`UserError` for an option that may be left out or be a switch, and is neither nor what it takes."""
     if log is not None and not isinstance(log, str | PathLike):
         raise UserError(f"log must be the path of a file, such as log='run.jsonl'; not {log!r}")
     if vocabulary is not None:
@@ -120,9 +110,18 @@ def check_optional(
     for name, given, kind in (("hang", hang, HangWatch), ("hardware", hardware, HardwareWatch)):
         if given is not None and not isinstance(given, bool | kind):
             raise UserError(f"{name} must be True, False, or a {kind.__name__}; not {given!r}")
-    for name, given in switches.items():
+    for name, given in (("announce", announce), ("sync", sync), ("attention_logits", attention_logits)):
         if not isinstance(given, int):
             raise UserError(f"{name} must be True or False; not {given!r}")
+    check_number("sigma_sq_every", sigma_sq_every)
+
+
+def check_number(name: str, number: Any, of: str = "steps", least: int = 1, example: int = 10) -> None:
+    """Raise :class:`UserError` unless this is a whole number of something, at least ``least``."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise UserError(
+            f"{name} must be a whole number of {of}, at least {least}, such as {name}={example}; not {number!r}"
+        )
 
 
 def check_record_interval(steps: Any, processes: int, **in_every_step: bool) -> None:

@@ -13,7 +13,6 @@ from torch import nn
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
-from rmetric.live.models.structure import unwrapped
 from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
@@ -23,6 +22,7 @@ from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.step_measurer import ArrivedStep
+from rmetric.network.structure import unwrapped
 from rmetric.records import VALIDATION, Event
 
 LOGGER = logging.getLogger("rmetric")

@@ -24,6 +24,7 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
 from rmetric.records import Event
 
@@ -143,7 +144,7 @@ class StepMeasurer:
         """Parameters that are trained."""
         self.guard = CollectiveGuard()
         """Asked before a collective whether every process takes part."""
-        self.gradients = GradientNorms(self.parameters, self.guard)
+        self._gradients = GradientNorms(self.parameters, self.guard)
         self.update = UpdateSize(self.parameters, update_entries)
         self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
@@ -170,9 +171,9 @@ class StepMeasurer:
         probes = (self.updates, self._batches, self._targets)
         close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
-    def computation(self, loss: Loss | None) -> StepComputation:
-        """Collect the traces of a forward and backward pass; the next ones begin anew."""
-        present, norms = self.gradients.measure()
+    def computation(self, step: int, loss: Loss | None) -> StepComputation:
+        """Collect the traces of a step's forward and backward pass; the next ones begin anew."""
+        present, norms = self._gradients.measure(step)
         parts, source = self._parts_norms()
         logit = self._attention.collect() if self._attention else None
         return StepComputation(usable_loss(loss), present, norms, parts, source, logit, self.parameters.names)
@@ -183,16 +184,7 @@ class StepMeasurer:
         shape = self._batches.shape
         return self._shapes.update(shape) if shape else ""
 
-    def measure(
-        self,
-        step: int,
-        computation: StepComputation,
-        *,
-        step_time_s: float,
-        validation: list[float],
-        reward: float | None = None,
-        planned_changes: int = 0,
-    ) -> PendingStep:
+    def measure(self, step: int, computation: StepComputation, step_time_s: float, since: SinceRecord) -> PendingStep:
         """Start the transfer of a step's numbers to the host."""
         scalars = {
             "training_loss": computation.loss,
@@ -218,14 +210,14 @@ class StepMeasurer:
             learning_rate=rate,
             step_time_s=step_time_s,
             dispersion_source=computation.dispersion_source,
-            validation=validation,
+            validation=since.validation_losses,
             mechanism=inside,
             worker_times=self._worker_times(),
             mean_loss=self._mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
-            reward=reward,
-            planned_changes=planned_changes,
+            reward=since.reward,
+            planned_changes=since.planned_changes,
             requiring=self.parameters.requiring,
             may_be_rounded_away=self.update.may_be_rounded_away(rate),
             regrouped=groups != self._groups,
@@ -241,7 +233,7 @@ class StepMeasurer:
             self._attention.collect()
         if self._phases is not None:
             self._phases.step_ended(step)
-            self.keep_pace()  # one process alone has nobody to keep pace with
+            self.keep_pace(step)  # one process alone has nobody to keep pace with
         self._prepare(step + 1)
 
     def _prepare(self, step: int) -> None:
@@ -257,10 +249,11 @@ class StepMeasurer:
     def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
         return None if self.dispersion is None else self.dispersion.mean_loss(loss)
 
-    def keep_pace(self) -> None:
+    def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-            self.gradients.keep_pace()
+            if step % self._record_every == 0:
+                self._gradients.keep_pace(step)
             self._mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:

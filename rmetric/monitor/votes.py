@@ -72,8 +72,11 @@ class Votes:
         return config is not None and bool(config.enable)
 
     def all_agree(self, proceed: bool) -> bool:
-        """Return whether all processes say yes; true where no vote is held. Waits for the others."""
-        return not self.are_held() or not self.any([not proceed])[0]
+        """Return whether all processes say yes; true where no vote is held or a peer has died. Waits for the others."""
+        try:
+            return not self.are_held() or not self.any([not proceed])[0]
+        except RuntimeError:  # training learns of it at its next collective
+            return True
 
     def any(self, flags: Sequence[bool]) -> list[bool]:
         """Return for each flag whether it is set in some process. One collective, in every process."""

@@ -19,8 +19,8 @@ from torch import Tensor
 from torch.multiprocessing.spawn import spawn
 from torch.nn.parallel import DistributedDataParallel
 
-from rmetric.live.models.structure import unwrapped
 from rmetric.monitor import TrainingMonitor
+from rmetric.network.structure import unwrapped
 from rmetric.twins.group import Branch, RecordedRun, finished, twin_of, work_file
 from rmetric.twins.snapshots import Schedule, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import close_hardware_watch, monitor_of, watching

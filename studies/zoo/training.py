@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmetric.live.run import LiveRun, LiveRunConfig, copied
+from rmetric.live.run import LiveRun, LiveRunConfig
+from rmetric.network.copies import copied
 from rmetric.registry import Registry
 from rmetric.streams import stable_hash
 

@@ -34,7 +34,7 @@ from transformers import (
 )
 
 from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.models.structure import attentions
+from rmetric.network.structure import attentions
 
 VOCABULARY = 256
 NO_SPECIAL: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None, "use_cache": False}

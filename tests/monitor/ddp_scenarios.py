@@ -8,6 +8,7 @@ import logging
 import math
 import os
 import signal
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -242,7 +243,7 @@ def _copied(rank: int) -> dict[str, Any]:
         torch.save(model, file)
         loaded = torch.load(io.BytesIO(file.getvalue()), weights_only=False)
         twins = [copy.deepcopy(model), AveragedModel(model).module, loaded]
-        phases = monitor._clock._phases
+        phases = monitor._run.clock._phases
         before = phases.place  # type: ignore[union-attr]
         for twin in twins:
             _loss(twin, _batch(rank, STEPS)).backward()
@@ -359,6 +360,7 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
         "left_sharded": _left_sharded(folder / "left_sharded.jsonl", rank, fully_shard, "close"),
         "failed_sharded": _left_sharded(folder / "failed_sharded.jsonl", rank, fully_shard, "error"),
+        "failed_late_sharded": _left_sharded(folder / "failed_late_sharded.jsonl", rank, fully_shard, "late"),
         "left_flat": _left_sharded(folder / "left_flat.jsonl", rank, _with_fsdp_1, "forget"),
     }
 
@@ -381,7 +383,7 @@ def _sharded(rank: int, *, accumulate: int = 1, sync_each: bool = False, every: 
             model.set_requires_gradient_sync(sync_each or batch is batches[-1])
             (_loss(model, batch) / accumulate).backward()
         norms = spread.collect()
-        total = torch.linalg.vector_norm(whole.measure()[1])  # type: ignore[arg-type]
+        total = torch.linalg.vector_norm(whole.measure(step)[1])  # type: ignore[arg-type]
         full = [parameter.grad.full_tensor() for parameter in model.parameters()]
         expected = torch.linalg.vector_norm(torch.cat([item.double().flatten() for item in full]))
         found.append(
@@ -409,7 +411,7 @@ def _norms_of(rank: int, shard: Callable[[Any], object]) -> dict[str, Any]:
     _loss(model, _batch(0, 0)).backward()
     gradients: list[Any] = [parameter.grad for parameter in model.parameters()]
     whole = [item.full_tensor() if hasattr(item, "full_tensor") else item for item in gradients]
-    total = torch.linalg.vector_norm(measured.measure()[1])  # type: ignore[arg-type]
+    total = torch.linalg.vector_norm(measured.measure(1)[1])  # type: ignore[arg-type]
     return {"steps": [{"total": float(total), "expected": math.sqrt(sum(float(g.square().sum()) for g in whole))}]}
 
 
@@ -435,19 +437,27 @@ class _Unreadable(Tensor):
 
 
 def _left_sharded(log: Path, rank: int, shard: Callable[[nn.Module], Any], how: str) -> dict[str, Any]:
-    """The second process goes on without its monitor, of which the first one records every other step."""
+    """The second process goes on without its monitor, of which the first one records every other step.
+
+    ``how``: it is closed; or fails before (``error``) or after (``late``) the norms of a step are measured; or is not
+    called any more (``forget``).
+    """
     model = shard(_network())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     messages = _messages()
-    with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, record_every=2) as monitor:
+    ends = False
+    options: dict[str, Any] = {"clock": lambda: 1 / 0 if ends and how == "late" else time.perf_counter()}
+    with TrainingMonitor(
+        model, optimizer, log=log, hardware=False, announce=False, record_every=2, **options
+    ) as monitor:
         for step in range(8):
-            if step == 3 and rank == 1 and how != "error":
+            ends = rank == 1 and step == 3
+            if ends and how in ("close", "forget"):
                 monitor.close()
             loss = _loss(model, _batch(rank, step))
             loss.backward()
             if not (rank == 1 and step >= 3 and how == "forget"):
-                fails = rank == 1 and step == 3 and how == "error"
-                monitor.step(loss.detach().as_subclass(_Unreadable) if fails else loss)
+                monitor.step(loss.detach().as_subclass(_Unreadable) if ends and how == "error" else loss)
             optimizer.step()
             optimizer.zero_grad()
     return {

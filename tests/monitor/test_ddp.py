@@ -262,13 +262,14 @@ def test_the_loss_of_replicas_of_a_sharded_model_is_the_mean_over_all_of_them(tm
     assert logged[2:] == pytest.approx(means[2:], rel=1e-5)
 
 
-@pytest.mark.parametrize("scenario", ["left_sharded", "failed_sharded"])
+@pytest.mark.parametrize("scenario", ["left_sharded", "failed_sharded", "failed_late_sharded"])
 def test_a_process_whose_monitor_has_ended_still_adds_its_part_of_the_gradient(
     healthy: list[dict[str, Any]], scenario: str
 ) -> None:
     first, _ = healthy
     norms = first[scenario]["norms"]
     assert len(norms) == 4 and all(norm > 0.0 for norm in norms)
+    assert norms == first["left_sharded"]["norms"]  # each of them once, of the same step
 
 
 def test_under_fsdp_1_no_process_waits_for_another_and_it_is_said_that_a_part_is_watched(

@@ -25,6 +25,7 @@ from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.record_interval import CHECKED
 from rmetric.monitor.repair import GoBack, SkipUpdate
+from rmetric.monitor.since_record import SinceRecord
 from tests.forked import needs_fork, run_forked
 from tests.helpers import lines_of
 from tests.live.live import make_live_run, read, train, watched
@@ -679,10 +680,10 @@ def test_what_the_user_can_mend_is_said_before_training(options: dict[str, Any],
 def test_a_step_fetches_nothing_from_its_own_tensors() -> None:
     run = make_live_run(workers=2)
     measurer = measurer_of(run)
-    measurer.measure(1, measurer.computation(backward(run, batch_of(run))), step_time_s=0.1, validation=[])
+    measurer.measure(1, measurer.computation(1, backward(run, batch_of(run))), 0.1, SinceRecord())
     loss = backward(run, batch_of(run))
     with Waits() as waits:
-        pending = measurer.measure(2, measurer.computation(loss), step_time_s=0.1, validation=[])
+        pending = measurer.measure(2, measurer.computation(2, loss), 0.1, SinceRecord())
     assert waits.calls == []
     with Waits() as control:  # the mode does see a fetch
         loss.item()
@@ -835,7 +836,7 @@ def test_a_note_of_a_step_that_never_comes_is_written_at_the_end(tmp_path: Path)
 def test_a_step_in_which_the_log_cannot_be_begun_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     model = torch.nn.Linear(2, 1)
     monitor = TrainingMonitor(model, torch.optim.SGD(model.parameters()), hardware=False)
-    monkeypatch.setattr(monitor._recorder, "start", lambda _: 1 / 0)
+    monkeypatch.setattr(monitor._run.recorder, "start", lambda _: 1 / 0)
     for _ in range(3):
         monitor.step(0.5)
     assert not monitor.enabled and monitor.step_number == 3

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError, did_you_mean
 from rmetric.live.injection.bits import FORMATS
-from rmetric.live.models.structure import decoder_layers, unwrapped
 from rmetric.live.run import LiveRun
+from rmetric.network.structure import decoder_layers, unwrapped
 
 Item = TypeVar("Item")
 Fetch = Callable[[], Tensor | None]

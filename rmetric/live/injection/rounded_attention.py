@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.errors import UserError
-from rmetric.live.models.attention import AttentionFunction, grouped_logits, masked_logits
+from rmetric.network.attention import AttentionFunction, grouped_logits, masked_logits
 
 Rounding = Literal["nearest", "truncate", "up", "down"]
 """Direction of a rounding error: nowhere on average, towards zero, towards +∞, towards −∞."""
@@ -45,7 +45,7 @@ def rounded_to_bf16(values: Tensor, rounding: Rounding, bias_ulp: float) -> Tens
 
 @dataclass(frozen=True, kw_only=True)
 class RoundedAttention:
-    """An attention function for :func:`rmetric.live.models.attention.replaced_attention`.
+    """An attention function for :func:`rmetric.network.attention.replaced_attention`.
 
     Logits S and exp(S − max S) are computed in float32. The unnormalised probabilities P̄ are rounded to BF16 (to
     nearest); Ō = P̄·V is accumulated over blocks of keys and rounded after each block with the bias; O = Ō / rowsum P̄.

@@ -1,6 +1,6 @@
 """Models to train: tiny ones with random weights, and real ones (:mod:`rmetric.live.models.pretrained`).
 
-Names are resolved on first use: a monitor that looks into attention does not import transformers.
+Names are resolved on first use: who asks for sizes or files alone does not import transformers.
 """
 
 from __future__ import annotations

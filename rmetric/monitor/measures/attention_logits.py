@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
-from rmetric.live.models.structure import attentions
+from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.structure import attentions
 
 LOGGER = logging.getLogger("rmetric")
 CHUNK = 2**24

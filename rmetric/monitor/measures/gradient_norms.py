@@ -31,29 +31,27 @@ class GradientNorms:
     def __init__(self, parameters: ModelParameters, guard: CollectiveGuard | None = None) -> None:
         self._parameters = parameters
         self._shards = _Shards(parameters.tensors, CollectiveGuard() if guard is None else guard)
-        self.due = False
-        """Whether the other processes wait for this one's part of a step's norms; a step says so, and a measurement
-        has it done."""
+        self._measured_in = 0
 
-    def measure(self) -> tuple[list[int], Tensor | None]:
-        """Return the numbers of the parameters that have a gradient, and the norms, shape (gradients,).
+    def measure(self, step: int) -> tuple[list[int], Tensor | None]:
+        """Return the numbers of the parameters that have a gradient in a step, and the norms, shape (gradients,).
 
         ``None`` if there is no gradient at all. Nothing here waits for the device.
         """
         self._parameters.refresh()
         tensors = self._parameters.tensors
         gradients = {index: item.grad for index, item in enumerate(tensors) if item.grad is not None}
-        present, self.due = list(gradients), False
+        present, self._measured_in = list(gradients), step
         if not present:
             return present, None
         whole = self._shards.whole([*gradients.values()])
         return present if whole is not None else [], whole
 
-    def keep_pace(self) -> None:
-        """Take part in the sums over processes that are :attr:`due`, if there are any, without a use for them."""
-        if self.due and self._shards.are_exchanged:
+    def keep_pace(self, step: int) -> None:
+        """Take part in the sums over processes of a step that are still owed, if any, without a use for them."""
+        if self._measured_in != step and self._shards.are_exchanged:
             with suppress(Exception):  # whoever calls this has no guard any more
-                self.measure()
+                self.measure(step)
 
 
 class _Shards:

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.errors import on_one_line
-from rmetric.live.models.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
-from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism.base import (
     LARGEST_FLOAT,
     LOGGER,
@@ -25,6 +23,8 @@ from rmetric.monitor.mechanism.base import (
     layer_and_head,
     worst_of,
 )
+from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.structure import attentions
 
 ROWS = 2
 """Sequences of the sample: the first ones of the first forward pass."""
@@ -153,7 +153,7 @@ def sample_of(
     Parameters
     ----------
     module, query, key, mask, options
-        As the attention function got them: :data:`rmetric.live.models.attention.AttentionFunction`.
+        As the attention function got them: :data:`rmetric.network.attention.AttentionFunction`.
     """
     query, key = query[:ROWS], key[:ROWS]
     mask = mask[:ROWS] if mask is not None and mask.shape[0] > 1 else mask

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import Projection, attentions, is_conv1d
 from rmetric.monitor.mechanism.base import (
     LARGEST_FLOAT,
     DeviceArrays,
@@ -26,6 +25,7 @@ from rmetric.monitor.mechanism.base import (
     worst_of,
 )
 from rmetric.monitor.tensors import on_cpu
+from rmetric.network.structure import Projection, attentions, is_conv1d
 
 _LEAVE_OUT = "leave this monitor out: mechanism=('update', ...)"
 

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import ExpertBlock, expert_blocks
 from rmetric.monitor.loop_probes import PassHook, remove_hooks
 from rmetric.monitor.mechanism.base import (
     DeviceArrays,
@@ -22,6 +21,7 @@ from rmetric.monitor.mechanism.base import (
     detached_copy,
     worst_of,
 )
+from rmetric.network.structure import ExpertBlock, expert_blocks
 
 ROUNDED = 0.02
 """Rest in the sum of a token's probabilities that is rounding (half precision)."""

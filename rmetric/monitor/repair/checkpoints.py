@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rmetric.live.run import copied
 from rmetric.monitor.tensors import stored
+from rmetric.network.copies import copied
 
 Save = Callable[[], Any]
 """Makes a snapshot of the training as it is between two updates."""

@@ -43,8 +43,8 @@ class RunContext:
     parameters: Sequence[nn.Parameter]
     start: StepStart
     suspicion: Suspicion
-    measure: Callable[[Tensor | float], StepComputation]
-    """Collects the measurements of a computation; the next one begins anew."""
+    measure: Callable[[int, Tensor | float], StepComputation]
+    """Collects the measurements of a step's computation; the next one begins anew."""
     record: Callable[[RepairRecord], None]
     """Receives every intervention."""
     votes: Votes
@@ -181,7 +181,7 @@ class StepContext:
         self._run.start.go_back()
         with torch.enable_grad():
             loss = self._recompute()
-        self.computation = self._run.measure(loss)
+        self.computation = self._run.measure(self.step, loss)
         self._alarm = self.suspicion.judge(self.computation.numbers)
         votes = [*self._state_of_alarm(), self._run.start.missed]
         self.suspicious, self.certain, missed = self._run.votes.any(votes)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from rmetric.live.models.attention import AttentionFunction, wrapped_attention
-from rmetric.live.models.structure import attentions
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
+from rmetric.network.attention import AttentionFunction, wrapped_attention
+from rmetric.network.structure import attentions
 
 
 @dataclass(kw_only=True)

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import ExpertBlock, expert_blocks
 from rmetric.monitor.loop_probes import PassHook
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
+from rmetric.network.structure import ExpertBlock, expert_blocks
 
 BIASES = ("bias", "e_score_correction_bias")
 """Names of a router's bias in transformers."""

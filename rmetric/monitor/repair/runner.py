@@ -68,7 +68,7 @@ class PolicyRunner:
     model, parameters, optimizer, scaler
         What is trained. The model gets one forward pre-hook, the optimizer one hook.
     measure
-        Collects the measurements of a computation; the next one begins anew.
+        Collects the measurements of a step's computation; the next one begins anew.
     note
         Puts a line into the log.
     vocabulary
@@ -85,7 +85,7 @@ class PolicyRunner:
         parameters: ModelParameters,
         optimizer: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler | None,
-        measure: Callable[[Tensor | float], StepComputation],
+        measure: Callable[[int, Tensor | float], StepComputation],
         note: Callable[[Event], None],
         vocabulary: int | None,
         votes: Votes,

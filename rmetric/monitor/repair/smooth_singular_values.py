@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import layer_stacks, unwrapped
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
+from rmetric.network.structure import layer_stacks, unwrapped
 
 
 @dataclass(kw_only=True)

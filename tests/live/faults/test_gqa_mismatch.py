@@ -8,8 +8,8 @@ from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.models import TINY_MODELS, tiny_model
-from rmetric.live.models.structure import attentions
 from rmetric.live.run import LanguageModelRun, LiveRunConfig
+from rmetric.network.structure import attentions
 from tests.live.architectures import model_of
 from tests.live.faults.common import Notes
 from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

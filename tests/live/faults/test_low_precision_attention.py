@@ -8,8 +8,8 @@ from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.injection.rounded_attention import RoundedAttention
-from rmetric.live.models.attention import wrapped_attention
-from rmetric.live.models.structure import attentions
+from rmetric.network.attention import wrapped_attention
+from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES
 from tests.live.faults.common import Notes
 from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

@@ -9,8 +9,8 @@ from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.injection.routing import bias_for_share, changed_logits, routed_share
-from rmetric.live.models.structure import expert_blocks
 from rmetric.live.run import LiveRun
+from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES
 from tests.live.faults.common import Notes, same_bits, trained
 from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of

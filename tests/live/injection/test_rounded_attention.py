@@ -9,8 +9,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from rmetric.errors import UserError
 from rmetric.live.injection.rounded_attention import RoundedAttention, RoundedFunction, Rounding, rounded_to_bf16
-from rmetric.live.models.attention import replaced_attention, wrapped_attention
-from rmetric.live.models.structure import attentions
+from rmetric.network.attention import replaced_attention, wrapped_attention
+from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES, NO_SPECIAL, VOCABULARY, model_of, modules_of, padded, tokens
 
 EXACT = RoundedAttention(rounding=None)

@@ -142,7 +142,7 @@ def test_a_compiled_model_is_watched_as_it_is_trained_and_compiled_without_a_war
     compiled = {"torch_compile": True, "torch_compile_backend": "eager"}
     trainer = trainer_of(callback, kind=kind, eval_strategy="no", max_steps=3, **compiled)
     watched: list[Any] = []
-    trainer.add_callback(At(2, lambda: watched.append(callback.monitor._order._model)))
+    trainer.add_callback(At(2, lambda: watched.append(callback.monitor._run.order._model)))
     trainer.train()
     assert watched == [trainer.model_wrapped] and watched != [trainer.model]
     assert read_log(tmp_path / "run.jsonl").observations.step.tolist() == [1, 2, 3]

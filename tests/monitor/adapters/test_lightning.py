@@ -209,7 +209,7 @@ def test_the_batches_of_a_module_that_is_not_called_itself_are_looked_at(package
     callback = RMetricLightning(hardware=False)
     seen: list[Any] = []
     module = module_of(package)
-    module.before_step = lambda step: seen.append(callback.monitor._measurer._batches.shape)
+    module.before_step = lambda step: seen.append(callback.monitor._run.measurer._batches.shape)
     fit(trainer_of(package, tmp_path, callback, max_steps=2), module)
     assert len(seen[-1]) == 2  # input_ids and labels, with which the part is called
 

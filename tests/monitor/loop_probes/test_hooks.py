@@ -22,7 +22,7 @@ def test_a_model_can_be_copied_saved_and_used_elsewhere_and_has_no_hook_at_the_e
     loop = Loop()
     twin = copy.deepcopy(loop.model)
     torch.save(loop.model, io.BytesIO())
-    before = loop.monitor._measurer._batches
+    before = loop.monitor._run.measurer._batches
     twin(torch.ones(2, 8))
     assert before.measure() == {}  # the copy is not looked at
     compiled = torch.compile(loop.model, backend="eager", fullgraph=True)

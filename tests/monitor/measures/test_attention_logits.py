@@ -12,10 +12,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
 from rmetric.live.injection.rounded_attention import RoundedAttention
-from rmetric.live.models.attention import replaced_attention, wrapped_attention
-from rmetric.live.models.structure import attentions
 from rmetric.monitor.measures import attention_logits
 from rmetric.monitor.measures.attention_logits import AttentionLogits, largest_logit
+from rmetric.network.attention import replaced_attention, wrapped_attention
+from rmetric.network.structure import attentions
 from tests.live.architectures import CAP, NAMES, inputs_of, logits_of, model_of, padded, tokens
 
 

@@ -19,7 +19,7 @@ def test_against_double_precision() -> None:
     net = model()
     net(torch.randn(3, 8)).square().sum().backward()
     parameters = ModelParameters(net)
-    present, values = GradientNorms(parameters).measure()
+    present, values = GradientNorms(parameters).measure(1)
     assert [parameters.names[index] for index in present] == [name for name, _ in net.named_parameters()]
     expected = [float(p.grad.double().norm()) for p in net.parameters()]  # type: ignore[union-attr]
     assert values is not None and values.tolist() == pytest.approx(expected, rel=1e-6)
@@ -31,7 +31,7 @@ def test_one_bad_entry_shows_in_its_tensor_alone(value: float) -> None:
     net(torch.randn(3, 8)).sum().backward()
     net[1].weight.grad[0, 0] = value  # type: ignore[index, union-attr]
     parameters = ModelParameters(net)
-    present, values = GradientNorms(parameters).measure()
+    present, values = GradientNorms(parameters).measure(1)
     assert values is not None
     broken = [
         parameters.names[index] for index, finite in zip(present, values.isfinite().tolist(), strict=True) if not finite
@@ -43,7 +43,7 @@ def test_half_precision_gradients_do_not_overflow() -> None:
     net = model().to(torch.bfloat16)
     for parameter in net.parameters():
         parameter.grad = torch.full_like(parameter, 300.0)
-    _, values = GradientNorms(ModelParameters(net)).measure()
+    _, values = GradientNorms(ModelParameters(net)).measure(1)
     assert values is not None and values.dtype == torch.float32
     assert values.tolist() == pytest.approx([300.0 * math.sqrt(p.numel()) for p in net.parameters()], rel=1e-3)
 
@@ -53,7 +53,7 @@ def test_double_precision_beside_single_is_measured_in_single() -> None:
     net[2].double()
     for parameter in net.parameters():
         parameter.grad = torch.full_like(parameter, 3.0)
-    _, values = GradientNorms(ModelParameters(net)).measure()
+    _, values = GradientNorms(ModelParameters(net)).measure(1)
     assert values is not None and values.dtype == torch.float32
     assert values.tolist() == pytest.approx([3.0 * math.sqrt(p.numel()) for p in net.parameters()])
 
@@ -65,13 +65,13 @@ def test_frozen_missing_sparse_and_tied_parameters() -> None:
     embedding(torch.tensor([1, 1, 2])).sum().backward()
     net[0](torch.ones(1, 8)).sum().backward()
     parameters = ModelParameters(both)
-    present, values = GradientNorms(parameters).measure()
+    present, values = GradientNorms(parameters).measure(1)
     assert [parameters.names[index] for index in present] == ["e.weight", "n.0.weight", "n.0.bias"]
     assert values is not None and float(values[0]) == pytest.approx(math.sqrt(3 * 4 + 3 * 1))
 
 
 def test_no_gradient_at_all() -> None:
-    assert GradientNorms(ModelParameters(model())).measure() == ([], None)
+    assert GradientNorms(ModelParameters(model())).measure(1) == ([], None)
 
 
 @pytest.mark.filterwarnings("ignore:Using backward.. with create_graph=True")
@@ -86,6 +86,6 @@ def test_gradients_that_have_a_graph_of_their_own_are_measured_without_it() -> N
             monitor.step(loss)
             optimizer.step()
         assert monitor.enabled
-    _, values = GradientNorms(ModelParameters(net)).measure()
+    _, values = GradientNorms(ModelParameters(net)).measure(1)
     assert values is not None and not values.requires_grad
     optimizer.zero_grad()

@@ -16,10 +16,10 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from rmetric.errors import UserError
-from rmetric.live.models.attention import wrapped_attention
-from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
 from rmetric.monitor.mechanism.execution import run_tasks
+from rmetric.network.attention import wrapped_attention
+from rmetric.network.structure import attentions
 from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, logits_of, model_of, padded, tokens
 
 

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import attentions
 from rmetric.monitor.mechanism import QkSpectral, QkWeights
 from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.monitor.mechanism.qk_spectral import describe, update_singular_values
+from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES, STACKED, model_of
 
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
-from rmetric.live.models.structure import expert_blocks
 from rmetric.monitor.mechanism import MonitorResult, Router
 from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.monitor.mechanism.router import router_geometry, routing_of
+from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES, ROUTED, model_of, tokens
 
 

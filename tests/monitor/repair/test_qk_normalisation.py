@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.attention import replaced_attention, wrapped_attention
-from rmetric.live.models.structure import attentions
 from rmetric.live.run import LiveRun
 from rmetric.monitor.repair import (
     QkNormalisation,
 )
 from rmetric.monitor.repair.qk_normalisation import bound, bounded
+from rmetric.network.attention import replaced_attention, wrapped_attention
+from rmetric.network.structure import attentions
 from tests.live.architectures import inputs_of, model_of
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled, batch_of

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.live.models.structure import expert_blocks
 from rmetric.monitor.repair import (
     ResetRouterBias,
 )
 from rmetric.monitor.repair.reset_router_bias import reset_
+from rmetric.network.structure import expert_blocks
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled
 from tests.monitor.repair.common import at_once

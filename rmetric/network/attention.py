@@ -46,7 +46,7 @@ def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterato
     Parameters
     ----------
     modules
-        Attention modules of transformers models; see :func:`rmetric.live.models.structure.attentions`.
+        Attention modules of transformers models; see :func:`rmetric.network.structure.attentions`.
     wrapper
         Called instead of the attention function, with that function as its first argument.
 

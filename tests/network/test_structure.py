@@ -17,8 +17,8 @@ from transformers import (
 
 from rmetric.errors import UserError
 from rmetric.live.models import tiny_model
-from rmetric.live.models.attention import wrapped_attention
-from rmetric.live.models.structure import (
+from rmetric.network.attention import wrapped_attention
+from rmetric.network.structure import (
     attentions,
     chosen_layers,
     decoder_layers,

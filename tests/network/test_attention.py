@@ -11,14 +11,14 @@ from torch.nn.attention.flex_attention import create_block_mask
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
-from rmetric.live.models.attention import (
+from rmetric.network.attention import (
     grouped_logits,
     masked_logits,
     replaced_attention,
     unmasked_logits,
     wrapped_attention,
 )
-from rmetric.live.models.structure import attentions
+from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES, model_of, modules_of, padded, tokens
 
 
