@@ -18,6 +18,7 @@ from rmetric.measurements import VERDICTS
 from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
 from rmetric.replay.plot import replay_figure
+from rmetric.reporting import style
 from rmetric.signals import ValidationDrift
 from tests.replay.logs import REAL, needs_real_runs, replayed
 
@@ -119,6 +120,12 @@ def test_a_signal_that_is_not_in_the_log_is_named_and_not_drawn(tmp_path: Path) 
     }  # fmt: skip
     panels = [[text.get_text() for text in ax.texts] for ax in replay_figure(replay).axes]
     assert panels == [[], ["λ: not in the log"], ["σ²: not in the log"], [], []]
+
+
+def test_a_signal_has_the_colour_that_it_has_in_every_figure(tmp_path: Path) -> None:
+    replay = replay_log(_written(tmp_path / "run.jsonl", {"loss": 1.0}), trace=True)
+    panels = replay_figure(replay).axes[1:4]
+    assert [ax.lines[0].get_color() for ax in panels] == [color for _, _, color, _ in style.SIGNALS]
 
 
 @pytest.mark.parametrize(("loss", "said"), [(math.nan, ["no finite loss"]), (None, ["no loss in the log"])])
