@@ -55,7 +55,7 @@ def replay_logs(
     Returns
     -------
     list of Replay
-        In the order of ``logs``, without their traces.
+        In the order of ``logs``.
 
     Raises
     ------
@@ -142,6 +142,7 @@ class _Work:
 
     def do(self, progress: Callable[[int], None] | None = None, warnings: TextIO | None = None) -> Replay:
         """Replay and write; ``progress`` and ``warnings`` as for :func:`~rmetric.replay.report.replay_to_folder`."""
+        curves = PlotCurves() if self.plot else None
         replay = replay_to_folder(
             self.path,
             self.name,
@@ -150,15 +151,14 @@ class _Work:
             strict=self.strict,
             progress=progress,
             warnings=warnings,
-            trace=self.plot,
+            trace=curves,
         )
-        if replay.records and self.plot:
+        if replay.records and curves is not None:
             try:
                 from rmetric.replay.plot import draw_replay  # half a second to import
             except ValueError as error:  # of MPLBACKEND
                 raise UserError(f"matplotlib cannot be imported, and --no-plot does without: {error}") from None
-            draw_replay(replay, self.out / f"{self.name}.png")
-        replay.trace = PlotCurves()  # only the plot needs it, and it is by far the largest part
+            draw_replay(replay, curves, self.out / f"{self.name}.png")
         return replay
 
 

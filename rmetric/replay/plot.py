@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
 from rmetric.records import NO_FAULT
-from rmetric.replay import SIGNALS, Replay, Series
+from rmetric.replay import SIGNALS, PlotCurves, Replay, Series
 from rmetric.reporting import style
 from rmetric.reporting.style import BLACK, BLUE, MARKS, SKY, VERMILION, drawn_with
 
@@ -66,30 +66,30 @@ OUTCOMES = {
 
 
 @drawn_with({})
-def draw_replay(replay: Replay, path: Path) -> None:
+def draw_replay(replay: Replay, curves: PlotCurves, path: Path) -> None:
     """Write the figure as PNG (1080 × 960 points, readable in print and without colour).
 
     Parameters
     ----------
-    replay
-        With its trace (``replay_log(..., trace=True)``) and at least one record.
+    replay, curves
+        Of a log with at least one record (``replay_log(..., trace=curves)``).
     path
         Where to; written atomically.
     """
     image = io.BytesIO()
-    canvas = FigureCanvasAgg(replay_figure(replay))
+    canvas = FigureCanvasAgg(replay_figure(replay, curves))
     canvas.print_png(image, pil_kwargs={"compress_level": 3})  # savefig would draw everything twice
     write_atomically(path, image.getvalue())
 
 
-def replay_figure(replay: Replay) -> Figure:
+def replay_figure(replay: Replay, curves: PlotCurves) -> Figure:
     """The figure of :func:`draw_replay`."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     axes = figure.subplots(5, 1, sharex=True, height_ratios=(2.4, 0.8, 0.8, 0.8, 1.9), gridspec_kw=PLACE)
-    handles = _losses(axes[0], replay)
+    handles = _losses(axes[0], curves)
     for ax, (signal, _, color, _) in zip(axes[1:4], style.SIGNALS, strict=True):
-        _signal(ax, replay, signal, color)
-    handles += _r_metric(axes[4], replay)
+        _signal(ax, replay, curves, signal, color)
+    handles += _r_metric(axes[4], replay, curves)
     handles += _marks(axes, replay)
     for ax in axes:
         _plain(ax)
@@ -131,15 +131,15 @@ def _in_brief(replay: Replay) -> str:
     return ", ".join(parts)
 
 
-def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
+def _losses(ax: Axes, curves: PlotCurves) -> list[Line2D]:
     handles = []
     everything = []
     for name, label, look in LOSS_LOOKS:
-        curve = replay.trace.series.get(name, Series())
+        curve = curves.series.get(name, Series())
         if len(curve.values):
             handles += _curve(ax, curve, label=label, **look)
             everything.append(np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN))
-    broken = replay.trace.non_finite_steps
+    broken = curves.non_finite_steps
     if everything:
         _scale_losses(ax, np.concatenate(everything))
     else:
@@ -165,8 +165,8 @@ def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _signal(ax: Axes, replay: Replay, signal: str, color: str) -> None:
-    _curve(ax, replay.trace.series.get(f"{signal}_norm", Series()), color=color, linewidth=0.9)
+def _signal(ax: Axes, replay: Replay, curves: PlotCurves, signal: str, color: str) -> None:
+    _curve(ax, curves.series.get(f"{signal}_norm", Series()), color=color, linewidth=0.9)
     ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 1])
     _name_panel(ax, f"{SIGNALS[signal]}′")
@@ -177,8 +177,8 @@ def _signal(ax: Axes, replay: Replay, signal: str, color: str) -> None:
         ax.set_title(rests_on, fontsize=7, loc="right", pad=3.5)
 
 
-def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
-    handles = _curve(ax, replay.trace.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
+def _r_metric(ax: Axes, replay: Replay, curves: PlotCurves) -> list[Line2D]:
+    handles = _curve(ax, curves.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
     if len(replay.missing) == len(SIGNALS):
         style.say(ax, replay.r_in_words, height=0.75)  # above the threshold
         handles = []

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -20,7 +21,7 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.log_lines import place
-from rmetric.replay import Columns, Replay, ReplayOptions, plain_text, replay_log
+from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
 from rmetric.replay.options import AS_IT_IS
 
 SHOWN_WARNINGS = 5
@@ -181,7 +182,7 @@ def replay_to_folder(
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
     warnings: TextIO | None = None,
-    trace: bool = False,
+    trace: PlotCurves | None = None,
 ) -> Replay:
     """Replay one log and write ``<name>.csv`` and ``<name>.summary.json`` to ``out``.
 
@@ -199,7 +200,7 @@ def replay_to_folder(
     warnings
         Where warnings go; standard error if left out.
     trace
-        Keep what a plot needs.
+        Receives the curves of a plot.
 
     Raises
     ------
@@ -246,6 +247,6 @@ def replay_to_folder(
     report.close()
     if not replay.records:
         table.unlink(missing_ok=True)
-    replay.name, replay.damaged = name, report.count
+    replay = replace(replay, name=name, damaged=report.count)
     write_atomically(out / f"{name}.summary.json", orjson.dumps(replay.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
     return replay
