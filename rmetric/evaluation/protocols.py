@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.episodes import begins, quiet_records
-from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.records import Run
 
 Protocol = Literal["paper", "strict"]

@@ -149,7 +149,7 @@ class RunMetadata:
         return (self.started and not self.converted) or self.injected is not None
 
     def as_run(self, name: str, last_step: int | None) -> Run:
-        """The run without its measurements, as :func:`~rmetric.evaluation.ground_truth.truth_of` judges it."""
+        """The run without its measurements, as :func:`~rmetric.evaluation.truth.truth_of` judges it."""
         config = dict(self.config)
         if self.injected is not None and not config.get("fault_injection", {}).get("type"):
             config["fault_injection"] = {"type": self.injected.get("fault", "UNKNOWN")}  # the head was lost

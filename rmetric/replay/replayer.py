@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rmetric.batches import NumberedEvent
 from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
-from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.log_lines import OnDamage
 from rmetric.log_reader import Chunk, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
