@@ -9,7 +9,7 @@ from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.files import format_of
 from rmetric.importers.read import guarded, readable
 from rmetric.log_lines import OnDamage, plain_text, strict
-from rmetric.replay.replayer import CHUNK_RECORDS, Columns, Replayer
+from rmetric.replay.replayer import REPLAY_CHUNK, Columns, Replayer
 from rmetric.replay.result import Replay
 from rmetric.replay.settings import ReplaySettings
 from rmetric.replay.trace import PlotCurves
@@ -25,7 +25,7 @@ def replay_log(
     on_damage: OnDamage | None = None,
     sink: Callable[[Columns], None] | None = None,
     trace: PlotCurves | None = None,
-    chunk_records: int = CHUNK_RECORDS,
+    chunk_records: int = REPLAY_CHUNK,
 ) -> Replay:
     """Replay one log in bounded memory.
 

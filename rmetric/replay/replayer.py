@@ -34,8 +34,9 @@ from rmetric.states import History, states_of
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
-CHUNK_RECORDS = 32_768
-"""So many that calls, and handing the interpreter from thread to thread, cost little beside the numbers."""
+REPLAY_CHUNK = 32_768
+"""Records at a time: so many that calls, and handing the interpreter from thread to thread, cost little beside the
+numbers."""
 
 
 class Replayer:
@@ -54,7 +55,7 @@ class Replayer:
     def __init__(
         self,
         settings: ReplaySettings | None = None,
-        chunk_records: int = CHUNK_RECORDS,
+        chunk_records: int = REPLAY_CHUNK,
         *,
         trace: PlotCurves | None = None,
     ) -> None:
