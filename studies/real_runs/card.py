@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from tabulate import tabulate
 
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_stored
@@ -41,14 +40,14 @@ def figures(paths: Sequence[str | Path]) -> str:
     sets = {Path(path).stem: read_stored(path) for path in paths}
     stored = [run for runs in sets.values() for run in runs]
     rows = [_set_row(name, runs) for name, runs in sets.items()]
-    tables = [_table(rows, texts=1), _table(_fault_rows(stored), texts=3), _table(_column_rows(stored), texts=1)]
-    return "\n\n".join(tables) + "\n"
+    return "\n".join([*_table(rows), "", *_table(_fault_rows(stored)), "", *_table(_column_rows(stored))]) + "\n"
 
 
-def _table(rows: Sequence[Mapping[str, str]], texts: int) -> str:
-    """Rows under their keys; so many columns of text before those of numbers."""
-    sides = ["left"] * texts
-    return tabulate(rows, "keys", tablefmt="pipe", disable_numparse=True, colglobalalign="right", colalign=sides)
+def _table(rows: Sequence[Mapping[str, str]]) -> Iterator[str]:
+    if rows:
+        yield f"| {' | '.join(rows[0])} |"
+        yield "|" + "---|" * len(rows[0])
+        yield from (f"| {' | '.join(row.values())} |" for row in rows)
 
 
 def _set_row(part: str, stored: Sequence[StoredRun]) -> dict[str, str]:
