@@ -26,10 +26,10 @@ from peer_tools import peer_logs, peer_processes, peer_scores
 
 from rmetric.cli import Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
-from rmetric.evaluation.ground_truth import Truth, truth_of
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.files import DEFAULT_LOGS, write_atomically
 from rmetric.progress import progress_bar
 from rmetric.records import Run

@@ -16,7 +16,7 @@ from rmetric.dataset.sources import DATA_SET, index_of, log_in
 from rmetric.dataset.stored import StoredRun
 from rmetric.dataset.write import as_json, write_stored
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import truth_of
 from rmetric.files import naming, refuse_loss
 from rmetric.importers import LoggedPortions
 from rmetric.importers.read import OWN_FORMATS

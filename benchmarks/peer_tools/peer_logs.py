@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rmetric.evaluation.ground_truth import Truth
+from rmetric.evaluation.truth import Truth
 from rmetric.records import Observations, Run
 
 FIELDS = {

@@ -10,7 +10,7 @@ from rmetric.cli import Parser, output_folder, positive_number
 from rmetric.commands.logs import add_format, reading
 from rmetric.errors import UserError
 from rmetric.importers import collect_logs
-from rmetric.replay import PRESET_NAMES, ReplaySettings, parse_weights
+from rmetric.replay import PRESET_NAMES, ReplayOptions, ReplaySettings, parse_weights
 from rmetric.replay.batch import replay_logs
 from rmetric.replay.overview import refuse_others, write_overview
 
@@ -54,13 +54,13 @@ def run(args: argparse.Namespace) -> int:
     """Replay each log, write, print the table over all."""
     settings = ReplaySettings(preset=args.preset, weights=args.weights, threshold=args.threshold)
     how = reading(args)
-    options = {"settings": settings, "log_format": how["format"], "mapping": how["mapping"]}
+    options = ReplayOptions(settings=settings, log_format=how["format"], mapping=how["mapping"])
     logs, note = collect_logs(args.logs)
     out = output_folder(args.out)
     refuse_others(out)
     if note:
         print(note)
-    replays = replay_logs(logs, out, jobs=args.jobs, plot=not args.no_plot, strict=args.strict, **options)
+    replays = replay_logs(logs, out, options, jobs=args.jobs, plot=not args.no_plot, strict=args.strict)
     text = write_overview(replays, out)
     if not any(replay.records for replay in replays):
         first = replays[0].unusable

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation import scores
-from rmetric.evaluation.protocols import HEALTHY, WARNING, Column, Protocol, Starts, Timeline
+from rmetric.evaluation.protocols import HEALTHY, WARNING, Protocol, ScoreColumn, Starts, Timeline
 from rmetric.evaluation.scores import HitCounts, Score
 
 
@@ -127,7 +127,7 @@ def strict_curve(timeline: Timeline, starts: Starts, runs_R: NDArray[np.bool_] |
     )
 
 
-def paper_curve(timeline: Timeline, scores: Column, runs_R: NDArray[np.bool_] | None = None) -> Curve:
+def paper_curve(timeline: Timeline, scores: ScoreColumn, runs_R: NDArray[np.bool_] | None = None) -> Curve:
     """The paper protocol at every threshold: a run is judged by its highest score."""
     chosen = timeline.counted("paper") if runs_R is None else timeline.counted("paper") & runs_R
     highest, failed = timeline.highest(scores)[chosen], timeline.failed[chosen]

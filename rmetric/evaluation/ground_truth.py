@@ -1,4 +1,4 @@
-"""The truth about a run: judged against its fault-free twin when it is made, read from its log ever after.
+"""Judge a run when it is made, against its fault-free twin; :mod:`~rmetric.evaluation.truth` reads it ever after.
 
 A run **fails** when its loss becomes non-finite, a worker is lost for good, or its held-out loss rises above its twin's
 by more than the tolerance and stays there to the horizon. The failure step is the first step of that. Nothing in a
@@ -9,24 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, cast, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from rmetric.records import DIVERGED, FAILURE, NAN_LOSS, WORKER_LOST, Run, step_of, whole_step
+from rmetric.records import DIVERGED, NAN_LOSS, WORKER_LOST
 
 Kind = Literal["failed", "recovered", "clean", "censored"]
-TruthKind = Literal["failed", "recovered", "clean", "censored", "incomplete"]
-KINDS: tuple[TruthKind, ...] = get_args(TruthKind)
 
 TOLERANCE = 0.05
 UNDECIDED_STEPS = 50
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Judging a run when it is made
-# ---------------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ def judge_runs(
     outcomes = []
     for length, broken, lost, hurt in zip(length_R.tolist(), non_finite_step, worker_lost_step, faulty, strict=True):
         diverged = int(steps[len(steps) - length]) if length else None
-        undecided = diverged is not None and _undecided(diverged, int(steps[-1]))
+        undecided = diverged is not None and is_undecided(diverged, int(steps[-1]))
         # At equal steps the first of the list names the reason.
         signs = ((broken, NAN_LOSS), (lost, WORKER_LOST), (None if undecided else diverged, DIVERGED))
         happened = [(int(step), reason) for step, reason in signs if step is not None]
@@ -129,7 +122,8 @@ def judge_runs(
     return outcomes
 
 
-def _undecided(step: int, horizon: int) -> bool:
+def is_undecided(step: int, horizon: int) -> bool:
+    """Return whether an excess from this step on began too late to be decided."""
     return step > horizon - UNDECIDED_STEPS
 
 
@@ -150,70 +144,3 @@ def judge(
         worker_lost_step=[worker_lost_step],
         faulty=[faulty],
     )[0]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading the judgement from a log
-# ---------------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Truth:
-    """The truth about a run, as its log states it."""
-
-    kind: TruthKind
-    """Kind as in :class:`Outcome`; ``incomplete``: the log has no last line that says how the run ended."""
-    onset: int | None
-    """Step at which a fault was injected; ``None`` for a control, or if the run ended before."""
-    failure_step: int | None
-    """``None`` unless failed."""
-    horizon: int
-    """Step at which training was to end; the last one of a log that does not say."""
-    reason: str | None = None
-    """Reason of the failure, as the log has it."""
-
-    @property
-    def counted(self) -> bool:
-        """True if the run enters the scores; censored and incomplete runs do not."""
-        return self.kind in ("failed", "recovered", "clean")
-
-    @property
-    def incubation(self) -> int | None:
-        """Steps from the onset to the failure, the longest lead there could be; ``None`` unless both are known."""
-        return None if self.onset is None or self.failure_step is None else self.failure_step - self.onset
-
-
-def truth_of(run: Run) -> Truth:
-    """The truth about a run, from its log.
-
-    A log without a last line is incomplete, never a success. A faulty run that succeeds is *recovered* unless the log
-    says ``"outcome": "censored"``; a run into which no fault was injected, and which succeeds, is *clean*. A divergence
-    in the last 50 steps is *censored* whatever the log says of it (:func:`judge_runs` writes no such log, others do),
-    but not where the log does not say when training was to end: it stops at its failure.
-    """
-    terminal, onset = run.terminal, _onset(run)
-    stated = whole_step(run.config.get("total_training_steps"))
-    horizon = stated or run.last_step
-    if terminal is None:
-        return Truth("incomplete", onset, None, horizon)
-    if terminal["event"] == FAILURE:
-        step = step_of(terminal)
-        failure_step = run.last_step if step is None else step
-        reason = terminal.get("reason")
-        if reason == DIVERGED and stated and _undecided(failure_step, stated):
-            return Truth("censored", onset, None, horizon)
-        if onset is not None and onset > failure_step:  # nothing that this fault did
-            onset = None
-        return Truth("failed", onset, failure_step, horizon, None if reason is None else str(reason))
-    outcome = terminal.get("outcome")
-    if outcome not in ("clean", "recovered", "censored"):
-        outcome = "clean" if onset is None else "recovered"
-    return Truth(cast(TruthKind, outcome), onset, None, horizon)
-
-
-def _onset(run: Run) -> int | None:
-    """Step of FAULT_INJECTED, or of the plan in ``config`` if that line is lost and the run got so far."""
-    if run.onset is not None or run.is_control:
-        return run.onset
-    planned = whole_step(run.injection.get("trigger_step"))
-    return planned if planned is not None and planned <= run.last_step else None

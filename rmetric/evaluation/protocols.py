@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.episodes import begins, quiet_records
-from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.records import Run
 
 Protocol = Literal["paper", "strict"]
@@ -46,7 +46,7 @@ BLOCK_RECORDS = 2**20
 """Records that are worked on at once: 8 MiB a column."""
 
 
-class Column(typing.Protocol):
+class ScoreColumn(typing.Protocol):
     """Scores of all records: an array of shape (records,), or one that lies on disk and is read in pieces."""
 
     def __getitem__(self, rows: slice, /) -> NDArray[np.float64 | np.bool_]: ...
@@ -224,7 +224,7 @@ class Timeline:
         counts = [np.empty(0, np.uint8), *(_small(quiet_records(self.step[low:high])) for low, high in pairs)]
         return np.concatenate(counts)
 
-    def starts(self, scores: Column) -> Starts:
+    def starts(self, scores: ScoreColumn) -> Starts:
         """Begins of episodes."""
         found = []
         for block, first, rows in self.blocks():
@@ -237,7 +237,7 @@ class Timeline:
         del found
         return Starts(*(np.concatenate(fields.pop(0)) for _ in range(len(fields))))  # one after the other is let go of
 
-    def highest(self, scores: Column) -> NDArray[np.float64]:
+    def highest(self, scores: ScoreColumn) -> NDArray[np.float64]:
         """Highest score of each run up to its failure, ``-inf`` if it has none; shape (runs,)."""
         highest = np.full(len(self), -np.inf)
         for block, first, rows in self.blocks():
@@ -252,7 +252,7 @@ class Timeline:
     def _after_failure(self) -> NDArray[np.bool_]:
         return self.step > np.repeat(self.failure_step, np.diff(self.bounds))
 
-    def count(self, protocol: Protocol, scores: Column, threshold: float) -> Counts:
+    def count(self, protocol: Protocol, scores: ScoreColumn, threshold: float) -> Counts:
         """Counts of a detector with these scores at a threshold; raises ``ValueError`` for an unknown protocol."""
         if protocol == "strict":
             return self.count_strict(self.starts(scores), threshold)

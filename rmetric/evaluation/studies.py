@@ -15,7 +15,7 @@ from rmetric.dataset.sources import companion, data_set_of, find_logs, find_part
 from rmetric.detectors.drift import with_drift
 from rmetric.engines import parallel_map
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.files import checksum
 from rmetric.log_reader import read_log
 from rmetric.progress import progress_bar

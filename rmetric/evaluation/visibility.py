@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.truth import Truth
 from rmetric.records import Observations, Run
 from rmetric.robust.reference import NORMAL
 

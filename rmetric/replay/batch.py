@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from tqdm import tqdm
 
 from rmetric.errors import UserError
-from rmetric.importers import AUTO, runs_named_in
+from rmetric.importers import runs_named_in
 from rmetric.log_lines import plain_text
 from rmetric.progress import progress_bar
-from rmetric.replay import PlotCurves, Replay
+from rmetric.replay import PlotCurves, Replay, ReplayOptions
+from rmetric.replay.options import AS_IT_IS
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
 
 POOL_PAYS_FROM_S = 4.0
@@ -26,7 +27,13 @@ _LOG_S, _PLOT_S, _BYTES_PER_S = 0.01, 0.16, 90e6
 
 
 def replay_logs(
-    logs: Sequence[Path], out: Path, *, jobs: int = 1, plot: bool = True, strict: bool = False, **options: Any
+    logs: Sequence[Path],
+    out: Path,
+    options: ReplayOptions = AS_IT_IS,
+    *,
+    jobs: int = 1,
+    plot: bool = True,
+    strict: bool = False,
 ) -> list[Replay]:
     """Replay logs, write the files of each, show how far it is; warnings go to standard error, log after log.
 
@@ -36,17 +43,19 @@ def replay_logs(
         Files of any known format.
     out
         An existing folder.
+    options
+        What of each log is replayed; of a log of several runs all are, whatever ``run`` says.
     jobs
         Largest number of processes. What takes a few seconds is done in this one.
     plot
         Write ``<name>.png`` as well.
-    strict, options
+    strict
         As for :func:`~rmetric.replay.report.replay_to_folder`.
 
     Returns
     -------
     list of Replay
-        In the order of ``logs``, without their traces.
+        In the order of ``logs``.
 
     Raises
     ------
@@ -55,10 +64,10 @@ def replay_logs(
     OSError
         If the output cannot be written.
     """
-    runs = _runs_of(logs, partial(_named, options.get("log_format", AUTO), options.get("mapping")), jobs)
+    runs = _runs_of(logs, partial(_named, options), jobs)
     names = output_names([_place(path, run) for path, run in runs], out)
     work = [
-        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options={**options, "run": run})
+        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options=replace(options, run=run))
         for (path, run), name in zip(runs, names, strict=True)
     ]
     jobs = _worth(jobs, [item.seconds for item in work])
@@ -96,9 +105,9 @@ def _runs_of(
     return found
 
 
-def _named(log_format: str, mapping: Mapping[str, str] | None, path: Path) -> list[str | None]:
+def _named(options: ReplayOptions, path: Path) -> list[str | None]:
     """Work of another process: the names of the runs of a log."""
-    return runs_named_in(path, log_format, mapping)
+    return runs_named_in(path, options.log_format, options.mapping)
 
 
 def _reading_s(path: Path) -> float:
@@ -124,25 +133,32 @@ class _Work:
     out: Path
     plot: bool
     strict: bool
-    options: dict[str, Any]
+    options: ReplayOptions
 
     @property
     def seconds(self) -> float:
         """About how long it takes."""
         return _reading_s(self.path) + (_PLOT_S if self.plot else 0.0)
 
-    def do(self, **how: Any) -> Replay:
-        """Replay and write; ``how``: further options of ``replay_to_folder``."""
+    def do(self, progress: Callable[[int], None] | None = None, warnings: TextIO | None = None) -> Replay:
+        """Replay and write; ``progress`` and ``warnings`` as for :func:`~rmetric.replay.report.replay_to_folder`."""
+        curves = PlotCurves() if self.plot else None
         replay = replay_to_folder(
-            self.path, self.name, self.out, strict=self.strict, trace=self.plot, **self.options, **how
+            self.path,
+            self.name,
+            self.out,
+            self.options,
+            strict=self.strict,
+            progress=progress,
+            warnings=warnings,
+            trace=curves,
         )
-        if replay.records and self.plot:
+        if replay.records and curves is not None:
             try:
                 from rmetric.replay.plot import draw_replay  # half a second to import
             except ValueError as error:  # of MPLBACKEND
                 raise UserError(f"matplotlib cannot be imported, and --no-plot does without: {error}") from None
-            draw_replay(replay, self.out / f"{self.name}.png")
-        replay.trace = PlotCurves()  # only the plot needs it, and it is by far the largest part
+            draw_replay(replay, curves, self.out / f"{self.name}.png")
         return replay
 
 

@@ -121,6 +121,15 @@ class RunMetadata:
         """True if the monitor of a live run wrote it, with all signals as it had measured them."""
         return bool(self.config.get("signals_measured_live"))
 
+    def own(self, records: int, last_step: int | None) -> RunSummary | None:
+        """What the monitor of a user's own run found, with its records counted; ``None``: the log is of no such run."""
+        if not self.is_own:
+            return None
+        self.summary.records, self.summary.last_record = records, last_step
+        if not self.summary.ended:
+            self.summary.last_step = last_step or 0
+        return self.summary
+
     @property
     def injection_step(self) -> int | None:
         """Step of the first FAULT_INJECTED so far."""
@@ -140,7 +149,7 @@ class RunMetadata:
         return (self.started and not self.converted) or self.injected is not None
 
     def as_run(self, name: str, last_step: int | None) -> Run:
-        """The run without its measurements, as :func:`~rmetric.evaluation.ground_truth.truth_of` judges it."""
+        """The run without its measurements, as :func:`~rmetric.evaluation.truth.truth_of` judges it."""
         config = dict(self.config)
         if self.injected is not None and not config.get("fault_injection", {}).get("type"):
             config["fault_injection"] = {"type": self.injected.get("fault", "UNKNOWN")}  # the head was lost

@@ -9,9 +9,10 @@ from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.files import format_of
 from rmetric.importers.read import guarded, readable
 from rmetric.log_lines import OnDamage, plain_text, strict
-from rmetric.replay.replayer import CHUNK_RECORDS, Columns, Replayer
+from rmetric.replay.replayer import REPLAY_CHUNK, Columns, Replayer
 from rmetric.replay.result import Replay
 from rmetric.replay.settings import ReplaySettings
+from rmetric.replay.trace import PlotCurves
 
 
 def replay_log(
@@ -23,8 +24,8 @@ def replay_log(
     run: str | None = None,
     on_damage: OnDamage | None = None,
     sink: Callable[[Columns], None] | None = None,
-    trace: bool = False,
-    chunk_records: int = CHUNK_RECORDS,
+    trace: PlotCurves | None = None,
+    chunk_records: int = REPLAY_CHUNK,
 ) -> Replay:
     """Replay one log in bounded memory.
 
@@ -44,7 +45,7 @@ def replay_log(
     sink
         Receives the columns of each chunk, see :meth:`Replayer.run`.
     trace
-        Keep what a plot needs.
+        Receives the curves of a plot.
 
     Raises
     ------
@@ -62,10 +63,8 @@ def replay_log(
     for columns in replayer.run(without_notes(guarded(events, shown), notes), report):
         if sink is not None:
             sink(columns)
-    replay = replayer.finish(Replay(name=run or file.stem, source=shown, format=name))
-    replay.notes += notes
+    replay = replayer.finish(run or file.stem, shown, name, notes)
     if not replay.records:
-        replay.unusable = "no records"
         report(
             1,
             "an empty file"

@@ -7,6 +7,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from tabulate import tabulate
+
 from rmetric.errors import UserError
 from rmetric.files import write_atomically
 from rmetric.replay import LogAgreement, Replay
@@ -31,6 +33,8 @@ HEADINGS = (
 )
 BEGINS = {"summary.csv": f"{HEADINGS[0]},{HEADINGS[1]},".encode(), "summary.md": f"| {HEADINGS[0]} ".encode()}
 """Files of an overview, and how each begins."""
+NUMERIC = {"records", "onset", "failure", "first alert", "lead, paper", "damage"}
+"""Headings of columns of numbers."""
 
 
 def overview_rows(replays: Sequence[Replay]) -> list[list[str]]:
@@ -64,20 +68,12 @@ def _or_dash(value: int | None) -> str:
 
 def overview_text(replays: Sequence[Replay]) -> str:
     """The table and what it rests on, for the screen and for ``summary.md`` (it is Markdown)."""
-    rows = [list(HEADINGS), *([cell.replace("|", "\\|") for cell in row] for row in overview_rows(replays))]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    numeric = {HEADINGS.index(name) for name in ("records", "onset", "failure", "first alert", "lead, paper", "damage")}
-    lines = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if column in numeric else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    ruler = [f"{'-' * (width - 1)}:" if column in numeric else "-" * width for column, width in enumerate(widths)]
-    lines.insert(1, f"| {' | '.join(ruler)} |")
-    lines += ["", *_statements(replays)]
-    lines += [
+    rows = [[cell.replace("|", "\\|") for cell in row] for row in overview_rows(replays)]
+    sides = ["right" if name in NUMERIC else "left" for name in HEADINGS]
+    lines = [
+        tabulate(rows, HEADINGS, tablefmt="pipe", disable_numparse=True, colalign=sides),
+        "",
+        *_statements(replays),
         "",
         "First alert: in logs of other programs that of the robust R-Metric, in those of your own live runs that of "
         "their monitor, in studies that of R as published, which alerts in nearly every run. Onset, failure, alert and "

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from rmetric.files import write_atomically
 from rmetric.records import NO_FAULT
-from rmetric.replay import SIGNALS, Replay, Series
-from rmetric.reporting.style import BLACK, BLUE, GREEN, MARKS, ORANGE, PURPLE, SKY, VERMILION, drawn_with
+from rmetric.replay import SIGNALS, PlotCurves, Replay, Series
+from rmetric.reporting import style
+from rmetric.reporting.style import BLACK, BLUE, MARKS, SKY, VERMILION, drawn_with
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +48,6 @@ NOT_FINITE: dict[str, Any] = {
     "markersize": 5,
     "linestyle": "none",
 }
-SIGNAL_COLORS = {"lambda": GREEN, "sigma_sq": ORANGE, "delta_l": PURPLE}
 FIRST, ROBUST = "first alert", "first alert, R-Metric (robust)"
 MARK_LOOKS = {
     "fault": MARKS["onset"],
@@ -66,30 +66,30 @@ OUTCOMES = {
 
 
 @drawn_with({})
-def draw_replay(replay: Replay, path: Path) -> None:
+def draw_replay(replay: Replay, curves: PlotCurves, path: Path) -> None:
     """Write the figure as PNG (1080 × 960 points, readable in print and without colour).
 
     Parameters
     ----------
-    replay
-        With its trace (``replay_log(..., trace=True)``) and at least one record.
+    replay, curves
+        Of a log with at least one record (``replay_log(..., trace=curves)``).
     path
         Where to; written atomically.
     """
     image = io.BytesIO()
-    canvas = FigureCanvasAgg(replay_figure(replay))
+    canvas = FigureCanvasAgg(replay_figure(replay, curves))
     canvas.print_png(image, pil_kwargs={"compress_level": 3})  # savefig would draw everything twice
     write_atomically(path, image.getvalue())
 
 
-def replay_figure(replay: Replay) -> Figure:
+def replay_figure(replay: Replay, curves: PlotCurves) -> Figure:
     """The figure of :func:`draw_replay`."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     axes = figure.subplots(5, 1, sharex=True, height_ratios=(2.4, 0.8, 0.8, 0.8, 1.9), gridspec_kw=PLACE)
-    handles = _losses(axes[0], replay)
-    for ax, (signal, color) in zip(axes[1:4], SIGNAL_COLORS.items(), strict=True):
-        _signal(ax, replay, signal, color)
-    handles += _r_metric(axes[4], replay)
+    handles = _losses(axes[0], curves)
+    for ax, (signal, _, color, _) in zip(axes[1:4], style.SIGNALS, strict=True):
+        _signal(ax, replay, curves, signal, color)
+    handles += _r_metric(axes[4], replay, curves)
     handles += _marks(axes, replay)
     for ax in axes:
         _plain(ax)
@@ -131,19 +131,19 @@ def _in_brief(replay: Replay) -> str:
     return ", ".join(parts)
 
 
-def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
+def _losses(ax: Axes, curves: PlotCurves) -> list[Line2D]:
     handles = []
     everything = []
-    for name, label, style in LOSS_LOOKS:
-        curve = replay.trace.series.get(name, Series())
+    for name, label, look in LOSS_LOOKS:
+        curve = curves.series.get(name, Series())
         if len(curve.values):
-            handles += _curve(ax, curve, label=label, **style)
+            handles += _curve(ax, curve, label=label, **look)
             everything.append(np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN))
-    broken = replay.trace.non_finite_steps
+    broken = curves.non_finite_steps
     if everything:
         _scale_losses(ax, np.concatenate(everything))
     else:
-        _say(ax, "no finite loss" if broken else "no loss in the log")
+        style.say(ax, "no finite loss" if broken else "no loss in the log")
         ax.set_yticks([])
     if broken:
         handles += ax.plot(broken, [0.95] * len(broken), transform=ax.get_xaxis_transform(), **NOT_FINITE)
@@ -151,12 +151,6 @@ def _losses(ax: Axes, replay: Replay) -> list[Line2D]:
     ax.yaxis.set_label_coords(LOSS_LABEL_X, 0.5)
     ax.yaxis.get_offset_text().set_fontsize(7)
     return handles
-
-
-def _say(ax: Axes, text: str, height: float = 0.5) -> None:
-    """Write into a panel why there is no curve."""
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # no line of an alert runs through it
-    ax.text(0.5, height, text, transform=ax.transAxes, ha="center", va="center", fontsize=8, zorder=5, bbox=ground)
 
 
 def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
@@ -171,22 +165,22 @@ def _scale_losses(ax: Axes, values: NDArray[np.float64]) -> None:
     ax.yaxis.set_minor_locator(NullLocator())
 
 
-def _signal(ax: Axes, replay: Replay, signal: str, color: str) -> None:
-    _curve(ax, replay.trace.series.get(f"{signal}_norm", Series()), color=color, linewidth=0.9)
+def _signal(ax: Axes, replay: Replay, curves: PlotCurves, signal: str, color: str) -> None:
+    _curve(ax, curves.series.get(f"{signal}_norm", Series()), color=color, linewidth=0.9)
     ax.set_ylim(-0.08, 1.08)
     ax.set_yticks([0, 1])
     _name_panel(ax, f"{SIGNALS[signal]}′")
     rests_on = f"{SIGNALS[signal]}: {replay.signals.get(signal, '')}"
     if signal in replay.missing:
-        _say(ax, rests_on)
+        style.say(ax, rests_on)
     else:
         ax.set_title(rests_on, fontsize=7, loc="right", pad=3.5)
 
 
-def _r_metric(ax: Axes, replay: Replay) -> list[Line2D]:
-    handles = _curve(ax, replay.trace.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
+def _r_metric(ax: Axes, replay: Replay, curves: PlotCurves) -> list[Line2D]:
+    handles = _curve(ax, curves.series.get("r_metric", Series()), color=BLACK, linewidth=1.0, label="R")
     if len(replay.missing) == len(SIGNALS):
-        _say(ax, replay.r_in_words, height=0.75)  # above the threshold
+        style.say(ax, replay.r_in_words, height=0.75)  # above the threshold
         handles = []
     shown = {"color": VERMILION, "linewidth": 1.0, "linestyle": (0, (6, 2, 1, 2))}
     handles.append(ax.axhline(replay.threshold, label=f"threshold {replay.threshold:g}", **shown))  # type: ignore[arg-type]
@@ -214,13 +208,13 @@ def _marks(axes: Any, replay: Replay) -> list[Line2D]:
     return [handles[what] for what in ("fault", "failure", ROBUST, FIRST) if what in handles]
 
 
-def _curve(ax: Axes, curve: Series, **style: Any) -> list[Line2D]:
+def _curve(ax: Axes, curve: Series, **look: Any) -> list[Line2D]:
     """Markers only where they do not run into each other; a single point needs one to be seen at all."""
     if len(curve.values) == 1:
-        style |= {"marker": "o", "markersize": 2.5}
+        look |= {"marker": "o", "markersize": 2.5}
     elif len(curve.values) > MOST_MARKERS:
-        style |= {"marker": None}
-    return ax.plot(curve.steps, np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN), **style)
+        look |= {"marker": None}
+    return ax.plot(curve.steps, np.clip(curve.values, -LARGEST_DRAWN, LARGEST_DRAWN), **look)
 
 
 def _name_panel(ax: Axes, name: str) -> None:

@@ -7,7 +7,7 @@ next, and the size of a chunk changes no number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any, TypeVar
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from rmetric.batches import NumberedEvent
 from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.log_lines import OnDamage
 from rmetric.log_reader import Chunk, chunks
 from rmetric.measurements import MEASUREMENTS, VERDICTS
 from rmetric.metric import RMetric
-from rmetric.records import Evaluations, Event, Observations
+from rmetric.records import Evaluations, Event, Observations, Run
 from rmetric.replay.events import EventFilter, is_finite_number
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
@@ -34,8 +34,9 @@ from rmetric.states import History, states_of
 Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
-CHUNK_RECORDS = 32_768
-"""So many that calls, and handing the interpreter from thread to thread, cost little beside the numbers."""
+REPLAY_CHUNK = 32_768
+"""Records at a time: so many that calls, and handing the interpreter from thread to thread, cost little beside the
+numbers."""
 
 
 class Replayer:
@@ -48,15 +49,19 @@ class Replayer:
     chunk_records
         Records at a time. Changes the memory that is used, and which points of a plot's curves are kept.
     trace
-        Keep what a plot needs.
+        Receives the curves of a plot.
     """
 
     def __init__(
-        self, settings: ReplaySettings | None = None, chunk_records: int = CHUNK_RECORDS, *, trace: bool = False
+        self,
+        settings: ReplaySettings | None = None,
+        chunk_records: int = REPLAY_CHUNK,
+        *,
+        trace: PlotCurves | None = None,
     ) -> None:
         self._settings = settings or ReplaySettings()
         self._chunk_records = chunk_records
-        self._trace = PlotCurves() if trace else None
+        self._trace = trace
         self._filter = EventFilter()
         self._validation_losses, self._evaluations = ValidationLosses(), Evaluations()
         self._signals: SignalRecovery | LiveSignals | None = None
@@ -187,48 +192,79 @@ class Replayer:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def finish(self, replay: Replay) -> Replay:
-        """Fill in what the replay found."""
-        metric = self._metric or self._settings.metric(self._filter.metadata.config)[0]
-        replay.records, replay.first_step, replay.last_step = self._records, self._first_step, self._last_step
-        replay.preset, replay.threshold, replay.window = self._settings.preset, metric.threshold, metric.window
-        replay.weights = (metric.weights.lambda_, metric.weights.sigma_sq, metric.weights.delta_l)
-        replay.alerts, replay.logged_alerts = self._first_alerts, self._filter.metadata.logged_alerts
-        replay.detectors = ("r_metric", *self._detectors)
-        replay.agreement = self._agreement
-        replay.episodes = self._episodes.count
-        replay.notes += self._notes
-        replay.signals = self._recovery().rests_on
-        replay.states = states_of(self._history.observations)
-        replay.missing = tuple(name for name in SIGNALS if name not in self._measured)
-        lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
-        replay.lacks = {name: lack for name, lack in lacks.items() if lack}
-        metadata = self._filter.metadata
-        consulted = metadata.config.get("alert_thresholds", {}) if metadata.is_live else online_detectors()
-        replay.consulted = frozenset(consulted)
-        self._judge(replay)
-        if self._trace is not None:
-            replay.trace = self._trace
-        return replay
+    def finish(self, name: str, source: str, log_format: str, notes: Sequence[str] = ()) -> Replay:
+        """What the replay found.
 
-    def _judge(self, replay: Replay) -> None:
-        """Judge how the run ended, by the rule of the ground truth, and whether it was warned."""
+        Parameters
+        ----------
+        name, source, log_format
+            As :class:`Replay` has them.
+        notes
+            Notes of the importer.
+        """
         metadata = self._filter.metadata
-        run = metadata.as_run(replay.name, self._last_step)
-        truth = truth_of(run)
-        replay.onset, replay.failure_step, replay.reason = truth.onset, truth.failure_step, truth.reason or ""
-        stated = run.terminal is not None or (metadata.is_event_log and not metadata.converted)
-        replay.outcome, replay.converted = truth.kind if stated else "not stated", metadata.converted
-        if metadata.is_own:
-            replay.own, replay.own_alerts, replay.model = metadata.summary, metadata.own_alerts, run.model_type
-            replay.own.records, replay.own.last_record = self._records, self._last_step
-            replay.own.last_step = replay.own.last_step if replay.own.ended else self._last_step or 0
-            replay.outcome = "ended" if replay.outcome == "clean" else replay.outcome
-        elif metadata.names_its_run:
-            replay.fault, replay.severity, replay.model = run.fault, run.severity, run.model_type
-        warning = self._episodes.warning
-        if replay.onset is not None and replay.failure_step is not None and warning is not None:
-            replay.warning_step = warning if warning < replay.failure_step else None
+        metric = self._metric or self._settings.metric(metadata.config)[0]
+        run = metadata.as_run(name, self._last_step)
+        truth, own = truth_of(run), metadata.own(self._records, self._last_step)
+        named = own is None and metadata.names_its_run
+        return Replay(
+            name=name,
+            source=source,
+            format=log_format,
+            converted=metadata.converted,
+            records=self._records,
+            first_step=self._first_step,
+            last_step=self._last_step,
+            unusable="" if self._records else "no records",
+            preset=self._settings.preset,
+            weights=metric.weights,
+            threshold=metric.threshold,
+            window=metric.window,
+            model=run.model_type if own is not None or named else "unknown",
+            fault=run.fault if named else "-",
+            severity=run.severity if named else "-",
+            outcome=self._outcome(run, truth),
+            reason=truth.reason or "",
+            onset=truth.onset,
+            failure_step=truth.failure_step,
+            detectors=("r_metric", *self._detectors),
+            signals=self._recovery().rests_on,
+            missing=tuple(name for name in SIGNALS if name not in self._measured),
+            states=states_of(self._history.observations),
+            lacks=self._lacks(),
+            alerts=self._first_alerts,
+            logged_alerts=metadata.logged_alerts,
+            consulted=frozenset(self._consulted()),
+            agreement=self._agreement,
+            episodes=self._episodes.count,
+            warning_step=self._warning_step(truth),
+            own=own,
+            own_alerts=[] if own is None else metadata.own_alerts,
+            notes=[*self._notes, *notes],
+        )
+
+    def _outcome(self, run: Run, truth: Truth) -> str:
+        """How the run ended, by the rule of the ground truth."""
+        metadata = self._filter.metadata
+        if run.terminal is None and (metadata.converted or not metadata.is_event_log):
+            return "not stated"
+        return "ended" if metadata.is_own and truth.kind == "clean" else truth.kind
+
+    def _lacks(self) -> dict[str, str]:
+        lacks = {name: detector.lack(self._measured) for name, detector in self._detectors.items()}
+        return {name: lack for name, lack in lacks.items() if lack}
+
+    def _consulted(self) -> Iterable[str]:
+        """Detectors that the run itself consulted."""
+        metadata = self._filter.metadata
+        return metadata.config.get("alert_thresholds", {}) if metadata.is_live else online_detectors()
+
+    def _warning_step(self, truth: Truth) -> int | None:
+        """Begin of the first alert episode in [onset, failure)."""
+        begin = self._episodes.warning
+        if begin is None or truth.onset is None or truth.failure_step is None:
+            return None
+        return begin if begin < truth.failure_step else None
 
 
 def _one_ahead(items: Iterator[T]) -> Iterator[T]:

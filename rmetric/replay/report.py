@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -20,7 +21,8 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.log_lines import place
-from rmetric.replay import Columns, Replay, plain_text, replay_log
+from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
+from rmetric.replay.options import AS_IT_IS
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
@@ -175,11 +177,12 @@ def replay_to_folder(
     path: Path,
     name: str,
     out: Path,
+    options: ReplayOptions = AS_IT_IS,
     *,
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
     warnings: TextIO | None = None,
-    **options: Any,
+    trace: PlotCurves | None = None,
 ) -> Replay:
     """Replay one log and write ``<name>.csv`` and ``<name>.summary.json`` to ``out``.
 
@@ -187,6 +190,8 @@ def replay_to_folder(
     ----------
     name, out
         From :func:`output_names`; an existing folder.
+    options
+        What of the log is replayed.
     strict
         Any damage is an error; without it, a log that cannot be used, or lacks the column that is mapped to the
         training loss, is reported and comes back without records.
@@ -194,8 +199,8 @@ def replay_to_folder(
         Receives the number of records so far.
     warnings
         Where warnings go; standard error if left out.
-    options
-        For :func:`replay_log`.
+    trace
+        Receives the curves of a plot.
 
     Raises
     ------
@@ -206,7 +211,7 @@ def replay_to_folder(
     """
     table = out / f"{name}.csv"
     report = DamageReport(path, strict=strict, stream=warnings)
-    loss = (options.get("mapping") or {}).get("training_loss")
+    loss = options.mapping.get("training_loss")
 
     def on_damage(line: int, message: str) -> None:
         if loss is not None and message.startswith(f"{NO_COLUMN} {loss!r} "):
@@ -224,7 +229,16 @@ def replay_to_folder(
                 if progress is not None:
                     progress(records)
 
-            replay = replay_log(path, on_damage=on_damage, sink=sink, **options)
+            replay = replay_log(
+                path,
+                settings=options.settings,
+                log_format=options.log_format,
+                mapping=options.mapping,
+                run=options.run,
+                on_damage=on_damage,
+                sink=sink,
+                trace=trace,
+            )
     except UserError as error:
         if strict:
             raise
@@ -233,6 +247,6 @@ def replay_to_folder(
     report.close()
     if not replay.records:
         table.unlink(missing_ok=True)
-    replay.name, replay.damaged = name, report.count
+    replay = replace(replay, name=name, damaged=report.count)
     write_atomically(out / f"{name}.summary.json", orjson.dumps(replay.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
     return replay

@@ -15,7 +15,6 @@ from rmetric.importers.read import OWN_FORMATS
 from rmetric.log_writer import to_log_precision
 from rmetric.replay.events import OwnAlert
 from rmetric.replay.signals import NOT_IN_LOG, SIGNALS
-from rmetric.replay.trace import PlotCurves
 from rmetric.states import State
 from rmetric.verdict import RunSummary
 
@@ -88,7 +87,7 @@ class AlertEpisodes:
         self.begins += begins[: MAX_EPISODES_KEPT - len(self.begins)]
 
 
-@dataclass(kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Replay:
     """Findings of the replay of one log."""
 
@@ -152,7 +151,6 @@ class Replay:
     own_alerts: list[OwnAlert] = field(default_factory=list)
     """Alerts of which that monitor told people, in their order, the first hundred."""
     notes: list[str] = field(default_factory=list)
-    trace: PlotCurves = field(default_factory=PlotCurves, repr=False)
 
     @property
     def complete(self) -> bool:

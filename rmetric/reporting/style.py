@@ -45,6 +45,8 @@ MARKS: dict[str, dict[str, Any]] = {
     "first warning": {"color": GREEN, "linestyle": (0, (6, 1.5, 1, 1.5)), "linewidth": 1.4},
 }
 """Vertical lines at steps of a run."""
+GROUND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+"""White below a text, so that no line runs through it."""
 
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # has λ, σ, ², Δ and ′, and comes with matplotlib
@@ -197,10 +199,10 @@ def letter(ax: Axes, index: int, title: str = "") -> None:
     ax.set_title(f"({chr(ord('a') + index)})  {title}".rstrip(), loc="left")
 
 
-def say(ax: Axes, text: str) -> None:
-    """A sentence in the middle of a panel that has nothing to show."""
-    ground = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}
-    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY, style="italic", bbox=ground)
+def say(ax: Axes, text: str, height: float = 0.5) -> None:
+    """A sentence in a panel that has nothing to show, ``height`` from the bottom (0) to the top (1)."""
+    place: dict[str, Any] = {"transform": ax.transAxes, "ha": "center", "va": "center"}
+    ax.text(0.5, height, text, **place, color=GREY, style="italic", fontsize=8, bbox=GROUND)
 
 
 @styled

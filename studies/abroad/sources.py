@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import HEALTHY, Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study, load_study, with_drift
+from rmetric.evaluation.truth import Truth
 from rmetric.files import checksum
 from rmetric.records import Observations, Run
 from studies.abroad.labels import AHEAD, Label, label_of

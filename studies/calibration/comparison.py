@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.held_out import BOUNDS, held_out
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import half_of
+from rmetric.evaluation.truth import truth_of
 from rmetric.faults import FAULTS, SEVERITIES
 from rmetric.records import Run
 from rmetric.reporting.table import Cell, Column, Table

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.evaluation.ground_truth import Truth, truth_of
+from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.records import NAN_LOSS, Run
 from rmetric.robust.reference import NORMAL
 

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from rmetric.detectors import DETECTORS, RMetricDetector, first_alert
 from rmetric.detectors.drift import with_drift
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import ABSORBED, HEALTHY, PROTOCOLS, WARNING, Protocol
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.scoring import by_run
 from rmetric.evaluation.studies import Study
+from rmetric.evaluation.truth import Truth
 from rmetric.faults import NO_FAULT
 from rmetric.log_reader import read_log
 from rmetric.log_writer import alerts_so_far

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import truth_of
 from rmetric.records import Run
 from studies import DATA
 from studies.abroad import sources

@@ -13,8 +13,6 @@ from studies.captions import PAPER_F1
 from studies.ladder.rungs import Result
 
 NAME, TITLE = "figure_ladder", f"Where {PAPER_F1} comes from"
-PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
-"""White below a number, so that no line runs through it."""
 TITLE_WIDTH = 44
 """Characters of a rung's title in a line."""
 
@@ -41,7 +39,7 @@ def figure(results: Sequence[Result]) -> Figure:
             at,
             f"{score.value:.3f}",
             va="center",
-            bbox=PAPER,
+            bbox=style.GROUND,
             zorder=1.9,
         )
     alone = [(at, result.alone) for at, result in enumerate(results) if result.alone is not None and at > 1]

@@ -17,9 +17,9 @@ import numpy as np
 from rmetric.cli import Parser, script
 from rmetric.dataset.read import read_stored
 from rmetric.dataset.stored import StoredRun
-from rmetric.evaluation.ground_truth import KINDS
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
+from rmetric.evaluation.truth import KINDS
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import NO_FAULT
 from studies.documents import put_between

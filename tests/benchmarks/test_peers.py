@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.studies import load_study
+from rmetric.evaluation.truth import truth_of
 from rmetric.log_reader import read_log
 from rmetric.records import Observations, Run
 from studies.findings.judging import answers_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.truth import Truth
 from rmetric.evaluation.visibility import first_sign, visible_from
 from rmetric.records import Observations, Run
 from tests.evaluation.builders import build_run

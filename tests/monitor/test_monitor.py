@@ -19,7 +19,7 @@ import torch
 
 from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import truth_of
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert

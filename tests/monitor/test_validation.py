@@ -15,9 +15,9 @@ from rmetric.log_reader import read_log
 from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.monitor.sinks.base import points
-from rmetric.replay import replay_log
 from tests.helpers import lines_of
 from tests.monitor.common import events_of, small_training, train
+from tests.replay.logs import drawn
 
 MODES: list[dict[str, Any]] = [{}, {"sync": True}, {"policy": RecomputeStep(rehearsal=False)}]
 
@@ -56,7 +56,7 @@ def test_a_replay_draws_them_at_their_own_step(tmp_path: Path) -> None:
         monitor.validation(4.0)
         train(monitor, model, optimizer, range(4, 6))
         monitor.validation(3.0)
-    curve = replay_log(log, trace=True).trace.series["validation_loss"]
+    curve = drawn(log)[1].series["validation_loss"]
     assert curve.steps.tolist() == [3, 5] and curve.values.tolist() == [4.0, 3.0]
 
 
@@ -69,7 +69,7 @@ def test_a_log_without_such_events_is_drawn_where_its_records_have_a_new_loss(tm
             monitor.validation(5.0 - step // 2)
     kept = [line for line in log.read_text().splitlines(keepends=True) if '"VALIDATION"' not in line]
     log.write_text("".join(kept))
-    curve = replay_log(log, trace=True).trace.series["validation_loss"]
+    curve = drawn(log)[1].series["validation_loss"]
     assert curve.steps.tolist() == [2, 3, 5] and curve.values.tolist() == [5.0, 4.0, 3.0]
     assert read_log(log).evaluations()[0].tolist() == [2, 3, 5]
 

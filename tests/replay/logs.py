@@ -13,7 +13,7 @@ from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.measurements import VERDICTS
 from rmetric.metric import RMetric
 from rmetric.records import Observations, fresh_evaluations, held
-from rmetric.replay import Replay, replay_log
+from rmetric.replay import PlotCurves, Replay, replay_log
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -89,6 +89,12 @@ def written_run(
     head = encode_event({"event": "EXPERIMENT_START", "config": config})
     path.write_bytes(b"".join([head, *(line for _, _, line in lines), encode_event(end)]))
     return path
+
+
+def drawn(path: Path) -> tuple[Replay, PlotCurves]:
+    """A replay, and its curves."""
+    curves = PlotCurves()
+    return replay_log(path, trace=curves), curves
 
 
 def replayed(path: Path, **options: Any) -> tuple[Replay, dict[str, np.ndarray]]:

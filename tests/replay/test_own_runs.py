@@ -13,6 +13,7 @@ import pytest
 from rmetric.replay import Replay, replay_log
 from rmetric.replay.overview import overview_rows, overview_text
 from rmetric.replay.plot import replay_figure
+from tests.replay.logs import drawn
 
 torch = pytest.importorskip("torch", reason="needs the extra 'live'")
 STEPS = 60
@@ -63,7 +64,7 @@ def test_a_run_in_order_is_said_to_be(folder: Path) -> None:
 
 
 def test_the_alerts_of_the_run_s_own_monitor_are_shown_once_a_cause(folder: Path) -> None:
-    replay = replay_log(folder / "bad" / "run.jsonl", trace=True)
+    replay, curves = drawn(folder / "bad" / "run.jsonl")
     assert replay.own is not None and not replay.own.in_order
     assert [(alert.step, alert.detector) for alert in replay.own_alerts] == [(50, "numerics")]
     assert replay.alerts_agree is True  # of all its detectors, as the log has them
@@ -73,7 +74,7 @@ def test_the_alerts_of_the_run_s_own_monitor_are_shown_once_a_cause(folder: Path
     assert "50" in first_row(replay)
     shown = json.loads(json.dumps(replay.to_dict(), allow_nan=False))["own_monitor"]
     assert (shown["in_order"], shown["alerts"][0]["step"]) == (False, 50)
-    figure = replay_figure(replay)
+    figure = replay_figure(replay, curves)
     words = [text.get_text() for text in (*figure.texts, *figure.legends[0].get_texts())]
     assert any("not in order" in text for text in words) and "first alert, own monitor: step 50" in words
     assert not any("control run" in text for text in words)
@@ -106,8 +107,8 @@ def test_an_evaluation_after_the_last_record_is_drawn_and_not_said_to_be_lacking
     *lines, end = (folder / "good" / "run.jsonl").read_text().splitlines()
     evaluation = json.dumps({"event": "VALIDATION", "step": STEPS, "validation_loss": 0.5})
     (tmp_path / "run.jsonl").write_text("\n".join([*lines, evaluation, end]) + "\n")
-    replay = replay_log(tmp_path / "run.jsonl", trace=True)
-    assert replay.trace.series["validation_loss"].steps.tolist() == [STEPS]
+    replay, curves = drawn(tmp_path / "run.jsonl")
+    assert curves.series["validation_loss"].steps.tolist() == [STEPS]
     assert not any("validation_loss" in lack.partition("lacks")[2] for lack in replay.lacks.values())
 
 

@@ -11,11 +11,10 @@ import numpy as np
 import orjson
 import pytest
 
-from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
 from rmetric.replay.plot import draw_replay
 from rmetric.replay.report import CsvWriter, output_names, replay_to_folder
-from tests.replay.logs import replayed
+from tests.replay.logs import drawn, replayed
 
 
 def test_a_table_cell_tells_missing_from_not_finite(tmp_path: Path) -> None:
@@ -63,11 +62,11 @@ def test_the_files_of_a_replay(log: Path, tmp_path: Path) -> None:
 
 
 def test_a_plot_depends_on_no_settings_of_the_user_and_leaves_them_alone(log: Path, tmp_path: Path) -> None:
-    replay, own, plain = replay_log(log, trace=True), tmp_path / "own.png", tmp_path / "plain.png"
-    draw_replay(replay, plain)
+    made, own, plain = drawn(log), tmp_path / "own.png", tmp_path / "plain.png"
+    draw_replay(*made, plain)
     with matplotlib.rc_context({"text.usetex": True, "font.size": 30.0, "axes.grid": True}):
         settings = dict(matplotlib.rcParams)
-        draw_replay(replay, own)
+        draw_replay(*made, own)
         assert dict(matplotlib.rcParams) == settings
     assert own.read_bytes() == plain.read_bytes()
 

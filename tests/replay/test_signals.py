@@ -18,8 +18,9 @@ from rmetric.measurements import VERDICTS
 from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
 from rmetric.replay.plot import replay_figure
+from rmetric.reporting import style
 from rmetric.signals import ValidationDrift
-from tests.replay.logs import REAL, needs_real_runs, replayed
+from tests.replay.logs import REAL, drawn, needs_real_runs, replayed
 
 
 def test_raw_signals_come_out_bit_for_bit(log: Path) -> None:
@@ -112,27 +113,32 @@ def test_r_of_a_log_without_its_signals_is_not_known(tmp_path: Path) -> None:
 
 def test_a_signal_that_is_not_in_the_log_is_named_and_not_drawn(tmp_path: Path) -> None:
     losses = ({"eval_loss": loss} if loss else {"loss": 1.0} for loss in (0.0, 3.0, 0.0, 2.5, 0.0, 2.7))
-    replay = replay_log(_written(tmp_path / "run.jsonl", *losses), trace=True)
+    replay, curves = drawn(_written(tmp_path / "run.jsonl", *losses))
     assert "not in the log: λ, σ²; ΔL recomputed from validation_loss; R uses only ΔL" in overview_text([replay])
-    assert {name: replay.trace.series[name].steps.tolist() for name in VERDICTS} == {
+    assert {name: curves.series[name].steps.tolist() for name in VERDICTS} == {
         "lambda_norm": [], "sigma_sq_norm": [], "delta_l_norm": [4, 5, 6], "r_metric": [4, 5, 6],
     }  # fmt: skip
-    panels = [[text.get_text() for text in ax.texts] for ax in replay_figure(replay).axes]
+    panels = [[text.get_text() for text in ax.texts] for ax in replay_figure(replay, curves).axes]
     assert panels == [[], ["λ: not in the log"], ["σ²: not in the log"], [], []]
+
+
+def test_a_signal_has_the_colour_that_it_has_in_every_figure(tmp_path: Path) -> None:
+    panels = replay_figure(*drawn(_written(tmp_path / "run.jsonl", {"loss": 1.0}))).axes[1:4]
+    assert [ax.lines[0].get_color() for ax in panels] == [color for _, _, color, _ in style.SIGNALS]
 
 
 @pytest.mark.parametrize(("loss", "said"), [(math.nan, ["no finite loss"]), (None, ["no loss in the log"])])
 def test_a_loss_that_is_never_finite_is_another_than_none(loss: float | None, said: list[str], tmp_path: Path) -> None:
     row = {"grad_norm": 1.0} if loss is None else {"loss": loss}
-    replay = replay_log(_written(tmp_path / "run.jsonl", *[row] * 20), trace=True)
-    assert [text.get_text() for text in replay_figure(replay).axes[0].texts] == said
+    figure = replay_figure(*drawn(_written(tmp_path / "run.jsonl", *[row] * 20)))
+    assert [text.get_text() for text in figure.axes[0].texts] == said
 
 
 @pytest.mark.parametrize("every", [1, 1_000, 250_000])
 def test_every_number_of_the_step_axis_is_on_the_figure(every: int, tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     log.write_text("".join(f'{{"step": {row * every}, "loss": 2.0}}\n' for row in range(401)))
-    figure = replay_figure(replay_log(log, trace=True))
+    figure = replay_figure(*drawn(log))
     FigureCanvasAgg(figure).draw()
     ax = figure.axes[-1]
     ticks = zip(ax.get_xticks(), ax.get_xticklabels(), strict=True)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.studies import Study
+from rmetric.evaluation.truth import Truth
 from rmetric.records import Observations, Run
 from rmetric.simulation import SimulationParameters
 from studies.calibration.calibrate import calibrate, render

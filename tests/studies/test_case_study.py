@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import truth_of
 from studies.case_study.plan import CaseStudyPlan
 from studies.case_study.run import CaseStudy, run_case_study
 from tests.live.live import read

@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.studies import load_study
+from rmetric.evaluation.truth import truth_of
 from rmetric.log_reader import read_log
 from rmetric.replay import replay_log
 from run_case_study import main

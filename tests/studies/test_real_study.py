@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
+from rmetric.evaluation.truth import truth_of
 from rmetric.faults import NO_FAULT
 from rmetric.live.run import LiveRun
 from rmetric.measurements import MACHINE_MEASUREMENTS, MEASUREMENTS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmetric.errors import UserError
-from rmetric.evaluation.ground_truth import truth_of
+from rmetric.evaluation.truth import truth_of
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun
 from rmetric.log_reader import read_log

@@ -14,6 +14,7 @@ from itertools import product
 from typing import Literal
 
 import torch
+from tabulate import tabulate
 
 from rmetric.cli import Parser, script, whole_number
 from rmetric.errors import UserError
@@ -321,16 +322,16 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def card_table(rows: int = 1, length: int = 256) -> str:
-    """Make a Markdown table of what fits of each known model on the paper's two cards,"""
+    """A Markdown table of what fits of each known model on the paper's two cards."""
     head = ["model", "parameters", *(f"{card} ({gib} GiB)" for card, (gib, _) in CARDS.items())]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    lines = []
     for shape in map(SHAPES.__getitem__, SHAPES):
         cells = [
             _card_cell(plan_of(shape, dtype, rows=rows, length=length), available)
             for available, dtype in CARDS.values()
         ]
-        lines.append(f"| {shape.hub_name} | {shape.parameters / 1e9:.2f} B | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([shape.hub_name, f"{shape.parameters / 1e9:.2f} B", *cells])
+    return tabulate(lines, head, tablefmt="pipe", disable_numparse=True)
 
 
 def _card_cell(plan: TrainingPlan, available_gib: float) -> str:

@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import Truth
+from rmetric.evaluation.truth import Truth
 from rmetric.records import NO_FAULT
 from rmetric.replay.plot import LARGEST_DRAWN
 from rmetric.reporting import style

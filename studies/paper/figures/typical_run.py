@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from rmetric.detectors import RMetricDetector, first_alert
 from rmetric.errors import UserError, did_you_mean
 from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.ground_truth import Truth
 from rmetric.evaluation.protocols import WARNING, Timeline, group_key
+from rmetric.evaluation.truth import Truth
 from rmetric.log_lines import strict
 from rmetric.log_reader import assemble, chunks
 from rmetric.metric import RValue

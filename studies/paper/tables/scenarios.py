@@ -9,9 +9,9 @@ import numpy as np
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
-from rmetric.evaluation.ground_truth import KINDS, Truth
 from rmetric.evaluation.protocols import PROTOCOLS, Protocol
 from rmetric.evaluation.scores import Score
+from rmetric.evaluation.truth import KINDS, Truth
 from rmetric.faults import SEVERITIES
 from rmetric.reporting.table import Cell, Column
 from studies import captions
