@@ -22,6 +22,7 @@ from rmetric.importers.names import (
     is_adversarial,
     measures_loss,
 )
+from rmetric.importers.spellings import DASHES, NOT_FINITE_ON_WINDOWS, NOT_MEASURED, OF_TYPE
 from rmetric.importers.step_times import with_unit, without_a_name
 
 MAX_LINE = 20_000
@@ -34,8 +35,6 @@ LONGEST_ROW = 256
 CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[)?\[\d{1,3}(?:;\d{1,3})*m")
 """What sets colours; the escape itself is lost where a terminal was copied."""
-NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
-"""``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
 _NO_MORE = r"(?![.,]?\d)"
@@ -58,7 +57,7 @@ _OF_PROSE = re.compile(
     re.IGNORECASE,
 )
 """Words before NaN between blanks that make it no value: ``found nan in 3 layers``."""
-_ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,;|]|$)))"
+_ABSENT = rf"(?:(?:{NOT_MEASURED})(?=\s|[,;|)\]}}]|$)|{DASHES}(?=\s*(?:[,;|]|$)))"
 _AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
     rf"""(?=[-+.\dni*∞])                                       # what follows is slow, and most letters begin no value
@@ -76,10 +75,6 @@ _VALUE = re.compile(
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-OF_TYPE = (
-    r"(?i:(?:[a-z_]\w{0,20}\.){0,3}[a-z_]{0,20}(?:tensor|array|float|double|int|scalar|variable|value|real)\d{0,3}\()"
-)
-"""``tensor(``, ``np.float64(``, ``EagerTensor(``: a type before its value."""
 _CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
