@@ -18,7 +18,7 @@ from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.line_prefix import without_data
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
-from rmetric.importers.pairs import LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
+from rmetric.importers.pairs import LEVELS, LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
@@ -33,7 +33,7 @@ _WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)|(?<=(?:it/s|s/it)\])(?=
 """Where a bar is drawn again, or a dictionary or another report is printed right behind it."""
 _MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
-_BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
+_BEFORE = rf"[\W\dTZ]{{8,32}}(?:(?:{'|'.join(LEVELS)})\b\W{{0,3}})?"
 """A date and a time, and the level of a message, before the process that has written it."""
 _SHARE = r"\(\d{1,4}/\d{1,4}\)\s"
 _WORKER = re.compile(

@@ -11,7 +11,8 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_console, runs_of
-from rmetric.importers.pairs import pairs, two_cells
+from rmetric.importers.console import WORKERS
+from rmetric.importers.pairs import LEVELS, pairs, two_cells
 
 LINES: dict[str, dict[str, Any]] = {
     "Epoch: [0][50]\tTime 0.123 (0.2)\tLoss 8.0068 (8.0)": {"Epoch": 0, "batch": 50, "Time": 0.123, "Loss": 8.0068},
@@ -244,6 +245,16 @@ def test_batches_of_an_evaluation_in_lines_before_it_are_one_evaluation(tmp_path
     observations = logged.run.observations
     assert observations.step.tolist() == [*range(25, 301, 25)]
     assert observations["validation_loss"][[3, 7, 11]].tolist() == [1.25] * 3
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_process_after_a_time_and_a_level_is_one(level: str, tmp_path: Path) -> None:
+    lines = (
+        f"2026-01-01 12:00:00,123 {level} [rank{rank}]: step {n} loss {4 - n / 9}" for n in range(9) for rank in "01"
+    )
+    (logged,) = runs_of(log(tmp_path, *lines))
+    assert logged.run.observations.step.tolist() == [*range(9)]
+    assert logged.notes == [WORKERS]
 
 
 def test_settings_and_code_before_the_training_are_left_aside(tmp_path: Path) -> None:
