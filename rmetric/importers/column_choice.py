@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.importers.base import UNMAPPED, FieldMap, plain
+from rmetric.importers.base import UNMAPPED, FieldMap, words_of
 from rmetric.importers.columns import Columns
 from rmetric.importers.counter_choice import counting, is_of_epochs
 from rmetric.importers.loss_parts import distinct, whole, whole_of
@@ -381,8 +381,8 @@ def _is_of_a_part(name: str, survey: Survey) -> bool:
 
 def _stands_in_all(name: str, others: Iterable[str]) -> bool:
     """Whether the words of a name stand in each of the others, as ``rmse_val`` in ``rmse_e_val`` and ``rmse_f_val``."""
-    words = {*plain(name).split("_")}
-    return all(words.issubset(plain(other).split("_")) for other in others)
+    words = {*words_of(name)}
+    return all(words.issubset(words_of(other)) for other in others)
 
 
 def _counted(ranks: Ranks, survey: Survey) -> Ranks:

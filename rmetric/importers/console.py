@@ -16,7 +16,7 @@ from typing import Any
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, register_importer
+from rmetric.importers.base import CACHED, FieldMap, register_importer
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import BATCH, EPOCH, Announcement, ConsoleCounters, counters_among
 from rmetric.importers.console_lines import Line, Workers, console_lines, console_texts
@@ -41,7 +41,6 @@ from rmetric.measurements import LOSSES
 
 REPEATED = 2
 """Lines from which a pattern of names is one of the program's reports."""
-MAX_PATTERNS = 4096
 _REPORTED = frozenset((*LOSSES, "grad_norm"))
 _REWARD = frozenset(("reward",))
 _SHOWN = 3
@@ -99,8 +98,8 @@ class Patterns:
     def __init__(self, fields: FieldMap) -> None:
         self._fields = fields
         self._counts: Counter[tuple[str, ...]] = Counter()
-        self._meant = lru_cache(MAX_PATTERNS)(partial(_meant, fields))
-        self._counters = lru_cache(MAX_PATTERNS)(partial(counters_among, fields))
+        self._meant = lru_cache(CACHED)(partial(_meant, fields))
+        self._counters = lru_cache(CACHED)(partial(counters_among, fields))
         self._marks = DecimalMarks()
         self._prefix: Set[str] = frozenset()
         """Tokens before the reports that tell no data."""
@@ -142,7 +141,7 @@ class Patterns:
                 self._of_checkpoints[names] = tells and self._of_checkpoints.get(names, True)
             for one in (line, *line.pieces):
                 known = tuple(one.found)
-                if known in self._counts or len(self._counts) < MAX_PATTERNS:
+                if known in self._counts or len(self._counts) < CACHED:
                     self._counts[known] += 1
                     self._begins.setdefault(known, one.found)
             if line.worker:
@@ -242,7 +241,7 @@ class Patterns:
     def _repeats(self, names: tuple[str, ...], late: Counter[tuple[str, ...]]) -> bool:
         """Whether a pattern has repeated: in the lines that were surveyed, or by now, which ``late`` counts."""
         count = self._counts.get(names, 0)
-        if not count and len(late) < MAX_PATTERNS:
+        if not count and len(late) < CACHED:
             late[names] += 1
             count = late[names]
         return count >= REPEATED

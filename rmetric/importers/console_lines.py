@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from rmetric.importers.base import FieldMap
+from rmetric.importers.base import CACHED, FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.line_prefix import without_data
@@ -24,8 +24,6 @@ from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
-MOST_KNOWN = 4096
-"""Sets of names that are remembered."""
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _SAYS, _BAR = re.compile(rb"\d|nan|inf|loss|step|epoch|iter", re.IGNORECASE), b"|"
@@ -221,7 +219,7 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
     held: Line | None = None
     is_row = counts = False
 
-    @lru_cache(MOST_KNOWN)
+    @lru_cache(CACHED)
     def stated(names: tuple[str, ...]) -> tuple[bool, bool]:
         """Whether a counter is among them, and whether a loss is."""
         return any(names_counter(name, fields) for name in names), any(map(measures_loss, names))

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from rmetric.importers.base import CACHED
 from rmetric.importers.languages import with_english_parts
 from rmetric.importers.names import (
     COUNTER_WORDS,
@@ -32,7 +33,6 @@ SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
 LONGEST_ROW = 256
 """Pairs of a report."""
-CACHED = 4096
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[)?\[\d{1,3}(?:;\d{1,3})*m")
 """What sets colours; the escape itself is lost where a terminal was copied."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}

@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import FieldMap, plain, words_of
 from rmetric.importers.names import DATA_WORDS, RUN_NAMES, meanings
 from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.run_marks import LONGEST_NAME
@@ -66,7 +66,7 @@ class RunColumn:
             column.in_turn |= run in runs and run != before
             runs.add(run)
             before, highest = run, max(highest, step)
-        is_split = all(DATA_WORDS.issuperset(plain(run).split("_")) for run in runs)
+        is_split = all(DATA_WORDS.issuperset(words_of(run)) for run in runs)
         return column if not is_split and 2 <= len(runs) <= len(rows) / 2 else None
 
     def title(self, row: Row) -> str | None:
