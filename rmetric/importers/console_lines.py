@@ -16,9 +16,10 @@ from rmetric.importers.base import CACHED, FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.line_prefix import without_data
+from rmetric.importers.line_wording import VERTICALS, two_cells, without_escapes
 from rmetric.importers.names import measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
-from rmetric.importers.pairs import LEVELS, LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
+from rmetric.importers.pairs import LEVELS, LONGEST_ROW, pairs
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 

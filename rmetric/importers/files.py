@@ -17,11 +17,12 @@ from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.json_document import document_in, holds_table, json_value
+from rmetric.importers.line_wording import MAX_NAME, value_last
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
-from rmetric.importers.pairs import MAX_NAME, pairs, value_last
+from rmetric.importers.pairs import pairs
 from rmetric.importers.rows import LONGEST_SHOWN, NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
 from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state

@@ -12,7 +12,8 @@ import pytest
 from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_console, runs_of
 from rmetric.importers.console import WORKERS
-from rmetric.importers.pairs import LEVELS, pairs, two_cells
+from rmetric.importers.line_wording import two_cells
+from rmetric.importers.pairs import LEVELS, pairs
 
 LINES: dict[str, dict[str, Any]] = {
     "Epoch: [0][50]\tTime 0.123 (0.2)\tLoss 8.0068 (8.0)": {"Epoch": 0, "batch": 50, "Time": 0.123, "Loss": 8.0068},
