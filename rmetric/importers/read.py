@@ -13,7 +13,7 @@ from rmetric.batches import NumberedEvent
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
-from rmetric.importers.files import AUTO, format_of
+from rmetric.importers.format import AUTO, format_of
 from rmetric.importers.rows import Rows
 from rmetric.importers.run_marks import run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
