@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
 from rmetric.importers.format import AUTO, format_of
 from rmetric.importers.rows import Rows
-from rmetric.importers.run_marks import run_names, runs_in, without_notes
+from rmetric.importers.run_marks import not_one, run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
 from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over, strict
 from rmetric.log_reader import CHUNK_RECORDS, WHOLE, Chunk, assemble, chunks
@@ -29,8 +29,6 @@ OWN_FORMATS = ("rmetric", "data set", "memory")
 """Formats of the logs of studies, and of runs that come from no log; all others are those of other programs."""
 SINGLE = ("rmetric", "trainer_state")
 """Formats of one run a file."""
-_NAMED = 10
-"""Runs that a message names."""
 
 
 class Caveats(NamedTuple):
@@ -95,12 +93,9 @@ def read_run(
     if run is None and len(found) == 1:
         return found[0]
     chosen = [one for one in found if one.name == run]
-    if chosen:
-        return chosen[0]
-    names = ", ".join(repr(one.name) for one in found[:_NAMED])
-    names += f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    wanted = "name one with run=" if run is None else f"none is named {run!r}"
-    raise UserError(f"{path} holds {len(found)} run{'s' if len(found) > 1 else ''} ({names}); {wanted}")
+    if not chosen:
+        raise not_one(path, [one.name for one in found], run)
+    return chosen[0]
 
 
 def read_runs(
