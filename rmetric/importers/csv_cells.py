@@ -23,7 +23,7 @@ BOTH_MARKS = {
     ",": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\.\d+\s*"),
     ".": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+\s*"),
 }
-"""The same → a number with decimals as well, which leaves no doubt."""
+"""What stands between thousands → a number that has it and decimals as well, which leaves no doubt."""
 _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
 _MISSING = re.compile(rf"(?:{NOT_MEASURED}|{DASHES}|no log)?", re.IGNORECASE)
 """A cell that means: not measured; *No log* is of the Hugging Face Trainer's table."""

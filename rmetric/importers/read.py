@@ -135,7 +135,7 @@ class LoggedPortions:
 def portions_of(
     path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None, *, records: int = CHUNK_RECORDS
 ) -> Iterator[LoggedPortions]:
-    """The same in bounded memory: take the portions of a run before the next one.
+    """The runs of a log, each portion by portion in bounded memory: take the portions of a run before the next one.
 
     Parameters
     ----------
@@ -197,7 +197,7 @@ class Damage:
         return Caveats([*notes, *reports], self._skipped.count, self._damaged.count, first)
 
     def told(self, notes: Sequence[str]) -> Caveats:
-        """The same as :meth:`so_far`, since it was told the last time: the next run begins without any."""
+        """Other notes, and the damage until now, which is then forgotten: the next run begins without any."""
         told = self.so_far(notes)
         self._first, self._count, self._skipped, self._damaged = [], 0, _Lines(), _Lines()
         return told
@@ -278,7 +278,7 @@ def _in_portions(
 
 
 def guarded(events: Iterator[NumberedEvent], file: str | Path) -> Iterator[NumberedEvent]:
-    """The same events; an error in reading names the log, whatever else is going on meanwhile."""
+    """Events as they are read; an error in reading names the log, whatever else is going on meanwhile."""
     with readable(file):
         yield from events
 

@@ -104,7 +104,7 @@ def one_run(events: Iterable[NumberedEvent], path: Path, run: str | None) -> Ite
 
 
 def not_one(path: str | Path, names: Sequence[str], run: str | None) -> UserError:
-    """The error of a log whose runs have these names, where one is due: several if ``run`` is ``None``, else no such."""
+    """The error of a log with runs of these names, where one is due: several if ``run`` is ``None``, else none such."""
     shown = ", ".join(map(repr, names[:_NAMED]))
     shown += f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     held = f"{len(names)} run{'s' * (len(names) != 1)}{shown and f' ({shown})'}"
