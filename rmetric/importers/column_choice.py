@@ -154,7 +154,7 @@ class _Choice:
 
     def _choose(self, ours: str, ranks: Ranks) -> None:
         if ours == "training_loss":
-            ranks = _with_critics_as_parts(_counted(ranks, self._survey))
+            ranks = _with_critics_as_parts(_beside_counters(ranks, self._survey))
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks)
         most = max(self._seen[name].count for name in ranks)
@@ -385,7 +385,7 @@ def _stands_in_all(name: str, others: Iterable[str]) -> bool:
     return all(words.issubset(words_of(other)) for other in others)
 
 
-def _counted(ranks: Ranks, survey: Survey) -> Ranks:
+def _beside_counters(ranks: Ranks, survey: Survey) -> Ranks:
     """Losses in rows that state a counter; all, where none is. A loss of another row has no place among the steps."""
     beside = {
         name

@@ -147,7 +147,7 @@ def pairs(line: str) -> dict[str, Any]:
         name = _name(gap[-2 * MAX_NAME :]) or beside
         said = "" if _opens_a_place(gap, name, match) else name
         if _is_whole(match):
-            name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
+            name = _name_of_count(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)
         name = name or without_a_name(match["unit"], match.string, stop)
         if not name or (name in found and name == LINE_NUMBER):
@@ -249,7 +249,7 @@ def _is_whole(match: re.Match[str]) -> bool:
     return number is not None and (number.isdecimal() or match["scale"] is not None)
 
 
-def _counted(name: str, match: re.Match[str]) -> str:
+def _name_of_count(name: str, match: re.Match[str]) -> str:
     """Name of a whole number with one: what it counts, where its words or what follows tell that."""
     has_total = match["total"] is not None
     counter = _counter(name, has_total)

@@ -58,7 +58,7 @@ class RunColumn:
         column, runs = cls(name, in_turn=False), set[str]()
         highest, before = -math.inf, None
         for row in rows:
-            run, step = column.title(row), _counted(row, steps)
+            run, step = column.title(row), _step_of(row, steps)
             if run is None:
                 continue
             if runs and run not in runs and step > highest:
@@ -91,7 +91,7 @@ class RunColumn:
         yield from chain.from_iterable(of_runs.values())
 
 
-def _counted(row: Row, steps: Sequence[str]) -> int | float:
+def _step_of(row: Row, steps: Sequence[str]) -> int | float:
     """Step or epoch of a row; that of one that says neither is below all others."""
     said = (as_number(row.values.get(name)) for name in steps)
     found = next((step for step in said if step is not None), epoch_of(row.values))
