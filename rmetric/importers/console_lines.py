@@ -17,7 +17,7 @@ from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.line_prefix import without_data
 from rmetric.importers.line_wording import VERTICALS, two_cells, without_escapes
-from rmetric.importers.names import measures_loss, names_counter, names_epoch
+from rmetric.importers.names import loss_of_data, measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
 from rmetric.importers.pairs import LEVELS, LONGEST_ROW, pairs
 from rmetric.importers.text_tables import TextTable
@@ -102,13 +102,24 @@ class Workers:
 
 
 def console_lines(
-    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool, prefix: Set[str]
+    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool = False, prefix: Set[str] = frozenset()
 ) -> Iterator[Line]:
     """The lines with pairs; what a progress bar wrote over is a line of its own.
 
-    ``prefix``: tokens that tell no data (:func:`~rmetric.importers.line_prefix.tokens_before_reports`).
+    A whole number that is named after its data alone (``train: 1457``) tells how much there is, and is left out.
+
+    Parameters
+    ----------
+    prefix
+        Tokens that tell no data (:func:`~rmetric.importers.line_prefix.tokens_before_reports`).
     """
-    return _blocks(_single(path, on_damage, fields, has_decimal_commas, prefix), fields)
+    for line in _blocks(_single(path, on_damage, fields, has_decimal_commas, prefix), fields):
+        for one in (line, *line.pieces):
+            whole = [name for name, value in one.found.items() if type(value) is int]
+            for name in whole:
+                if loss_of_data(name, fields):
+                    del one.found[name]
+        yield line
 
 
 def console_texts(path: Path) -> Iterator[str]:
