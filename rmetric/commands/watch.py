@@ -73,7 +73,7 @@ def add_parser(commands: Any, summary: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Watch until Ctrl-C or a signal to end, then sum up."""
-    from rmetric.importers.files import refuse_empty
+    from rmetric.importers.find import refuse_empty
     from rmetric.watch import Watcher
     from rmetric.watch.notify import GRACE_S, Gate, close_all
 

@@ -14,7 +14,8 @@ from rmetric.importers.base import (
 )
 from rmetric.importers.console import read_console
 from rmetric.importers.csv_table import read_csv
-from rmetric.importers.files import AUTO, collect_logs, detect_format
+from rmetric.importers.find import collect_logs
+from rmetric.importers.format import AUTO, detect_format
 from rmetric.importers.jsonl import read_event_log, read_jsonl
 from rmetric.importers.lines import LoneLines
 from rmetric.importers.read import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -77,7 +78,8 @@ OWN_RANK = 55
 """What the names of this project's monitor add to their rank: the log's own come first, as a Trainer counts from 1."""
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])|(?<=Loss)(?=[A-Z]\d?$)")
 _PUNCTUATION = re.compile(r"[^a-z0-9]+")
-_MAX_CACHED_NAMES = 4096
+CACHED = 4096
+"""Most names, patterns of names or texts that are remembered."""
 MAX_DEPTH = 4
 """Objects within each other that are looked into."""
 MOST_PLACES = 8
@@ -103,6 +105,16 @@ def plain(name: str) -> str:
     ['train_loss', 'step', 'eval_loss', 'global_step', 'train_loss']
     """
     return _PUNCTUATION.sub("_", in_english(_HUMP.sub("_", name).casefold())).strip("_")
+
+
+@lru_cache(CACHED)
+def words_of(name: str) -> tuple[str, ...]:
+    """The words of a column name, as :func:`plain` has them.
+
+    >>> words_of("Train/Loss")
+    ('train', 'loss')
+    """
+    return tuple(plain(name).split("_"))
 
 
 def parse_mapping(texts: Iterable[str]) -> dict[str, str]:
@@ -164,7 +176,7 @@ class FieldMap:
             alias = self._aliases.get(plain(name))
             behind = 0 if name == their_name else OWN_RANK
             found = () if alias is None else ((alias[0], alias[1] + behind),)
-            if len(self._targets) < _MAX_CACHED_NAMES:
+            if len(self._targets) < CACHED:
                 self._targets[their_name] = found
         return found
 

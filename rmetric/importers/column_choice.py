@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rmetric.importers.base import UNMAPPED, FieldMap, plain
+from rmetric.importers.base import UNMAPPED, FieldMap, words_of
 from rmetric.importers.columns import Columns
 from rmetric.importers.counter_choice import counting, is_of_epochs
 from rmetric.importers.loss_parts import distinct, whole, whole_of
@@ -154,7 +154,7 @@ class _Choice:
 
     def _choose(self, ours: str, ranks: Ranks) -> None:
         if ours == "training_loss":
-            ranks = _with_critics_as_parts(_counted(ranks, self._survey))
+            ranks = _with_critics_as_parts(_beside_counters(ranks, self._survey))
         ranks = _of_the_best_kind(ranks)
         ranks = ranks if ours in LOSSES else self._of_the_loss(ranks)
         most = max(self._seen[name].count for name in ranks)
@@ -381,11 +381,11 @@ def _is_of_a_part(name: str, survey: Survey) -> bool:
 
 def _stands_in_all(name: str, others: Iterable[str]) -> bool:
     """Whether the words of a name stand in each of the others, as ``rmse_val`` in ``rmse_e_val`` and ``rmse_f_val``."""
-    words = {*plain(name).split("_")}
-    return all(words.issubset(plain(other).split("_")) for other in others)
+    words = {*words_of(name)}
+    return all(words.issubset(words_of(other)) for other in others)
 
 
-def _counted(ranks: Ranks, survey: Survey) -> Ranks:
+def _beside_counters(ranks: Ranks, survey: Survey) -> Ranks:
     """Losses in rows that state a counter; all, where none is. A loss of another row has no place among the steps."""
     beside = {
         name

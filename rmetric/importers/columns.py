@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.importers.base import FieldMap
+from rmetric.importers.base import CACHED, FieldMap
 from rmetric.importers.names import COMPONENT, meanings
 from rmetric.importers.rows import Row, as_measured, as_number, is_finite
 from rmetric.importers.step_times import is_step_rate, seconds_in
-from rmetric.importers.survey import MAX_NAMES
 
 
 @dataclass
@@ -93,7 +92,7 @@ def late_names(rows: Iterable[Row], columns: Columns, fields: FieldMap) -> Itera
     """The rows, unchanged; names that the survey has not seen are taken up on their way."""
     for row in rows:
         for name in row.values.keys() - columns.known:
-            if len(columns.known) < MAX_NAMES:
+            if len(columns.known) < CACHED:
                 columns.known.add(name)
                 columns.admit(name, fields)
         yield row

@@ -12,20 +12,19 @@ from typing import Any
 
 import orjson
 
-from rmetric.importers.base import FieldMap
+from rmetric.importers.base import CACHED, FieldMap
 from rmetric.importers.commas import with_points
 from rmetric.importers.csv_cells import LastDecimals
 from rmetric.importers.line_prefix import without_data
-from rmetric.importers.names import measures_loss, names_counter, names_epoch
+from rmetric.importers.line_wording import VERTICALS, two_cells, without_escapes
+from rmetric.importers.names import loss_of_data, measures_loss, names_counter, names_epoch
 from rmetric.importers.notebook import printed_lines
-from rmetric.importers.pairs import LONGEST_ROW, VERTICALS, pairs, two_cells, without_escapes
+from rmetric.importers.pairs import LEVELS, LONGEST_ROW, pairs
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
 MOST_JOINED = 64
 """Lines of an object in braces."""
-MOST_KNOWN = 4096
-"""Sets of names that are remembered."""
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
 _SAYS, _BAR = re.compile(rb"\d|nan|inf|loss|step|epoch|iter", re.IGNORECASE), b"|"
@@ -33,7 +32,7 @@ _WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)|(?<=(?:it/s|s/it)\])(?=
 """Where a bar is drawn again, or a dictionary or another report is printed right behind it."""
 _MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"
 _KIND = r"(?:(?:local_)?rank|default|worker|node|gpu)[\s:=_-]{0,2}\d{1,5}"
-_BEFORE = r"[\W\dTZ]{8,32}(?:(?:DEBUG|INFO|WARNING|ERROR)\b\W{0,3})?"
+_BEFORE = rf"[\W\dTZ]{{8,32}}(?:(?:{'|'.join(LEVELS)})\b\W{{0,3}})?"
 """A date and a time, and the level of a message, before the process that has written it."""
 _SHARE = r"\(\d{1,4}/\d{1,4}\)\s"
 _WORKER = re.compile(
@@ -103,13 +102,24 @@ class Workers:
 
 
 def console_lines(
-    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool, prefix: Set[str]
+    path: Path, on_damage: OnDamage, fields: FieldMap, has_decimal_commas: bool = False, prefix: Set[str] = frozenset()
 ) -> Iterator[Line]:
     """The lines with pairs; what a progress bar wrote over is a line of its own.
 
-    ``prefix``: tokens that tell no data (:func:`~rmetric.importers.line_prefix.tokens_before_reports`).
+    A whole number that is named after its data alone (``train: 1457``) tells how much there is, and is left out.
+
+    Parameters
+    ----------
+    prefix
+        Tokens that tell no data (:func:`~rmetric.importers.line_prefix.tokens_before_reports`).
     """
-    return _blocks(_single(path, on_damage, fields, has_decimal_commas, prefix), fields)
+    for line in _blocks(_single(path, on_damage, fields, has_decimal_commas, prefix), fields):
+        for one in (line, *line.pieces):
+            whole = [name for name, value in one.found.items() if type(value) is int]
+            for name in whole:
+                if loss_of_data(name, fields):
+                    del one.found[name]
+        yield line
 
 
 def console_texts(path: Path) -> Iterator[str]:
@@ -221,7 +231,7 @@ def _blocks(lines: Iterable[Line | None], fields: FieldMap) -> Iterator[Line]:
     held: Line | None = None
     is_row = counts = False
 
-    @lru_cache(MOST_KNOWN)
+    @lru_cache(CACHED)
     def stated(names: tuple[str, ...]) -> tuple[bool, bool]:
         """Whether a counter is among them, and whether a loss is."""
         return any(names_counter(name, fields) for name in names), any(map(measures_loss, names))

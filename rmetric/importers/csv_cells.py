@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.names import names_counter
-from rmetric.importers.pairs import NOT_FINITE_ON_WINDOWS, OF_TYPE
+from rmetric.importers.spellings import DASHES, NOT_FINITE_ON_WINDOWS, NOT_MEASURED, OF_TYPE
 from rmetric.log_lines import MAX_LINE_BYTES
 from rmetric.measurements import in_convention
 
@@ -23,11 +23,10 @@ BOTH_MARKS = {
     ",": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:,\d{3})+\.\d+\s*"),
     ".": re.compile(r"\s*[-+]?[1-9]\d{0,2}(?:\.\d{3})+,\d+\s*"),
 }
-"""The same → a number with decimals as well, which leaves no doubt."""
+"""What stands between thousands → a number that has it and decimals as well, which leaves no doubt."""
 _NOT_FINITE = re.compile(NOT_FINITE_ON_WINDOWS)
-MISSING = frozenset({"", "-", "--", "na", "n/a", "null", "none", "no log"})
-"""Cells that mean: not measured; *No log* is of the Hugging Face Trainer's table. ``nan`` is not among them: a NaN
-that was written was measured."""
+_MISSING = re.compile(rf"(?:{NOT_MEASURED}|{DASHES}|no log)?", re.IGNORECASE)
+"""A cell that means: not measured; *No log* is of the Hugging Face Trainer's table."""
 _OF_TYPE = re.compile(rf"\s*{OF_TYPE}(\[)?\s*([-+]?[\w.][-+\w.]*)(?(1)\s*\])\s*(?:,.*)?\)\s*")
 _LIST = re.compile(r"\[[-+.\w,;\s]*\]")
 JUDGED_NUMBERS, FEWER_DECIMALS = 10, 3
@@ -66,7 +65,7 @@ def _value(cell: str) -> int | float | str | None:
     for mark, pattern in BOTH_MARKS.items():
         if pattern.fullmatch(cell):
             return float(cell.replace(mark, "").replace(",", "."))
-    return None if cell.strip().casefold() in MISSING else cell[:64]
+    return None if _MISSING.fullmatch(cell.strip()) else cell[:64]
 
 
 def _value_with_comma(cell: str) -> int | float | str | None:

@@ -125,21 +125,21 @@ def _with_records(document: Any) -> Any:
     return {"": records} if records else document
 
 
-def _points(document: Mapping[str, Any]) -> Iterator[Point]:
+def _points(document: Mapping[str, Any]) -> Iterator[StepValue]:
     for name, curve in document.items():
         steps, values = (curve.get("steps"), curve.get("values")) if isinstance(curve, dict) else (None, None)
         if type(steps) is list and type(values) is list:
             yield from ((name, as_number(step), value) for step, value in zip(steps, values, strict=False))
 
 
-Point = tuple[str, int | float | None, Any]
+StepValue = tuple[str, int | float | None, Any]
 """Name, step and value."""
 
 
-def joined(points: Iterable[Point]) -> list[dict[str, Any]]:
+def joined(values: Iterable[StepValue]) -> list[dict[str, Any]]:
     """Values as records, in the order of their steps; those without a step are left out."""
     records: dict[int | float, dict[str, Any]] = {}
-    for name, step, value in points:
+    for name, step, value in values:
         if step is not None:
             records.setdefault(step, {"step": step})[name] = value
     return [records[step] for step in sorted(records)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import FieldMap, words_of
 from rmetric.importers.names import (
     COUNTER_WORDS,
     DATA_WORDS,
@@ -147,7 +147,7 @@ def _tokens(text: str, measured: Set[str]) -> Iterator[tuple[str, bool]]:
 def _is_compound(token: str) -> bool:
     """Whether a word of held-out data stands beside one of something else: ``my_test``, but not ``test_set``."""
     held_out = (part for part in _PARTS_OF_A_PATH.split(token) if _HELD_OUT.search(part))
-    return any(not all(map(_may_be_of_data, plain(part).split("_"))) for part in held_out)
+    return any(not all(map(_may_be_of_data, words_of(part))) for part in held_out)
 
 
 def _may_be_of_data(word: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import CACHED, FieldMap, plain
 from rmetric.importers.names import meanings, means_loss, names_step
 from rmetric.importers.rows import Row, Rows, as_number
 from rmetric.importers.run_column import OF_HEADER
@@ -48,7 +48,7 @@ def _columns_of_runs(row: Row, fields: FieldMap) -> dict[str, tuple[str, str]]:
     return named if len(losses) > len({*losses}) else {}
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def _of_run(name: str) -> tuple[str, str] | None:
     """The run that a column names, and the metric."""
     match = _OF_RUN.fullmatch(name)

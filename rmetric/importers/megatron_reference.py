@@ -9,7 +9,7 @@ from typing import Any
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import register_importer
-from rmetric.importers.json_document import Point, document_in, joined
+from rmetric.importers.json_document import StepValue, document_in, joined
 from rmetric.importers.rows import Row, as_number
 from rmetric.importers.tables import imported
 from rmetric.log_lines import OnDamage
@@ -39,7 +39,7 @@ def _rows(path: Path) -> Iterator[Row]:
     return (Row(1, record) for record in joined(point for point in points if isinstance(point[2], int | float)))
 
 
-def _points(name: str, curve: Mapping[str, Any]) -> Iterator[Point]:
+def _points(name: str, curve: Mapping[str, Any]) -> Iterator[StepValue]:
     values = curve.get("values")
     if isinstance(values, dict):
         yield from ((name, as_number(step), value) for step, value in values.items())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Set
 from functools import lru_cache
 
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import CACHED, FieldMap, plain, words_of
 from rmetric.importers.step_times import is_step_rate, seconds_in
 from rmetric.measurements import LOSSES
 
@@ -118,9 +118,14 @@ RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_
 """Columns that may name the run of a row; whether one does, its rows tell (:mod:`rmetric.importers.run_column`)."""
 
 
-@lru_cache(4096)
+def _has(name: str, words: Set[str]) -> bool:
+    """Whether one of the words stands in a name."""
+    return not words.isdisjoint(words_of(name))
+
+
+@lru_cache(CACHED)
 def _is_epoch(name: str) -> bool:
-    words = plain(name).split("_")
+    words = words_of(name)
     return words[-1] in EPOCH_WORDS and _OF_EPOCHS.issuperset(words[:-1])
 
 
@@ -129,9 +134,9 @@ def names_epoch(name: str) -> bool:
     return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def _is_step(name: str) -> bool:
-    words = plain(name.partition("/")[0] if "/max" in name else name).split("_")  # "global_step/max_steps"
+    words = words_of(name.partition("/")[0] if "/max" in name else name)  # "global_step/max_steps"
     return len(STEP_WORDS.intersection(words)) == 1 and (STEP_WORDS | _OF_STEPS).issuperset(words)
 
 
@@ -159,14 +164,14 @@ def names_counter(name: str, fields: FieldMap) -> bool:
     return names_step(name, fields) or names_epoch(name) or plain(name) in BATCH_WORDS
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def measures_loss(name: str) -> bool:
     """Whether a name is that of a loss, or of what stands for one."""
-    words = plain(name)
-    return "loss" in words or _is_like_a_loss({*words.split("_")})
+    words = {*words_of(name)}
+    return any("loss" in word for word in words) or _is_like_a_loss(words)
 
 
-def _is_like_a_loss(words: set[str]) -> bool:
+def _is_like_a_loss(words: Set[str]) -> bool:
     is_cost = "cost" in words and words - {"cost"} <= _USUAL - _OF_TIME  # of the training, and not "cost_usd"
     is_short = "l" in words and len(words) == 2 and not words & _NO_SHORT_LOSS and all(map(str.isalpha, words))
     is_cross_entropy = bool(words & _CROSS_ENTROPIES) and words <= _USUAL
@@ -176,7 +181,7 @@ def _is_like_a_loss(words: set[str]) -> bool:
     return is_cost or is_short or is_cross_entropy or is_distance or is_named
 
 
-def _is_rate(words: list[str]) -> bool:
+def _is_rate(words: Sequence[str]) -> bool:
     """Whether it is the learning rate of an optimizer: ``optim/LR (group 0)``, ``optim0_lr0``."""
     bare = {word.rstrip("0123456789") for word in words} - {""}
     return any(rate <= bare and bare - rate <= _OF_RATES for rate in ({"lr"}, {"learning", "rate"}))
@@ -189,18 +194,18 @@ def ends_in_loss(name: str) -> bool:
     [True, False, False]
     """
     start, _, last = name.replace(".", "/").rpartition("/")
-    words = {*plain(last).split("_")}
+    words = {*words_of(last)}
     return bool(start) and "loss" in words and words <= _USUAL
 
 
 def is_perplexity(name: str) -> bool:
     """Whether what a name stands for is the exponential of a loss."""
-    return not measures_loss(name) and not _PERPLEXITIES.isdisjoint(plain(name).split("_"))
+    return not measures_loss(name) and _has(name, _PERPLEXITIES)
 
 
 def names_training(name: str) -> bool:
     """Whether a name says that its number is of the training data."""
-    return not TRAINING_WORDS.isdisjoint(plain(name).split("_"))
+    return _has(name, TRAINING_WORDS)
 
 
 def apart_from_numbers(name: str) -> str:
@@ -218,11 +223,9 @@ def is_copy(name: str, others: Iterable[str]) -> bool:
     >>> [is_copy(name, ["kl_loss"]) for name in ("loss:sum", "loss_scaled", "scaled_kl_loss", "scaled_bbox_loss")]
     [True, True, True, False]
     """
-    words = plain(name).split("_")
-    rest = [word for word in words if word != "scaled"]
-    is_scaled = rest != words and (
-        DATA_WORDS | WHOLE_WORDS | {"loss"} >= {*rest} or rest in (plain(other).split("_") for other in others)
-    )
+    words = words_of(name)
+    rest = tuple(word for word in words if word != "scaled")
+    is_scaled = rest != words and (DATA_WORDS | WHOLE_WORDS | {"loss"} >= {*rest} or rest in map(words_of, others))
     return is_scaled or _COPY.search(name) is not None
 
 
@@ -232,18 +235,18 @@ def is_bonus(name: str) -> bool:
     >>> [is_bonus(name) for name in ("Mean entropy loss", "cross_entropy_loss")]
     [True, False]
     """
-    words = plain(name).split("_")
+    words = words_of(name)
     return "entropy" in words and "cross" not in words
 
 
 def is_of_a_policy(name: str) -> bool:
     """Whether a loss is named after a policy."""
-    return not _OF_POLICIES.isdisjoint(plain(name).split("_"))
+    return _has(name, _OF_POLICIES)
 
 
 def is_of_an_agent(name: str) -> bool:
     """Whether a loss is named after a policy or what judges it."""
-    return is_of_a_policy(name) or not _OF_CRITICS.isdisjoint(plain(name).split("_"))
+    return is_of_a_policy(name) or _has(name, _OF_CRITICS)
 
 
 def is_whole(name: str) -> bool:
@@ -252,7 +255,7 @@ def is_whole(name: str) -> bool:
     >>> [is_whole(name) for name in ("all_loss", "full_loss_metric", "box_loss")]
     [True, True, False]
     """
-    return not WHOLE_WORDS.isdisjoint(plain(name).split("_"))
+    return _has(name, WHOLE_WORDS)
 
 
 def is_of_a_kind(name: str) -> bool:
@@ -261,7 +264,7 @@ def is_of_a_kind(name: str) -> bool:
     >>> [is_of_a_kind(name) for name in ("loss/ce", "nll_loss", "avg_loss")]
     [True, True, False]
     """
-    return not _KINDS.isdisjoint(plain(name).split("_"))
+    return _has(name, _KINDS)
 
 
 def is_adversarial(name: str) -> bool:
@@ -270,7 +273,7 @@ def is_adversarial(name: str) -> bool:
     >>> [is_adversarial(name) for name in ("G_loss", "dloss", "Loss Discriminator", "dfl_loss")]
     [True, True, True, False]
     """
-    words = {word.removesuffix("loss") for word in plain(name).split("_")}
+    words = {word.removesuffix("loss") for word in words_of(name)}
     return not ADVERSARIAL_WORDS.isdisjoint(words)
 
 
@@ -283,7 +286,7 @@ def meanings(name: str, fields: FieldMap) -> tuple[tuple[str, int], ...]:
     found = fields.targets(name)
     if found or name in fields.taken or _SOURCE_FILE.search(name):
         return found
-    words = _apart(plain(name).split("_"))
+    words = _apart(words_of(name))
     by_words = _loss(words) or _learning_rate(words) or _reward(words)
     guess = _step_time(name) or by_words or _gradient_norm(name, words) or _of_last_part(name)
     return () if guess is None or guess[0] in fields.explicit else (guess,)
@@ -296,9 +299,9 @@ def _of_last_part(name: str) -> tuple[str, int] | None:
     [('learning_rate', 232), ('grad_norm', 131), None, None]
     """
     start, _, last = name.replace(".", "/").rpartition("/")
-    if not start or not _OF_SETTINGS.isdisjoint(plain(start).split("_")):
+    if not start or _has(start, _OF_SETTINGS):
         return None
-    words = plain(last).split("_")
+    words = words_of(last)
     if _is_rate(words):
         return "learning_rate", COMPONENT + _OTHER_NORM + len(words)
     found = _gradient_norm(last, words)
@@ -312,10 +315,10 @@ def _step_time(name: str) -> tuple[str, int] | None:
     return ("step_time_s", USUAL + 1) if is_step_rate(name) else None
 
 
-def _apart(words: list[str]) -> list[str]:
+def _apart(words: Sequence[str]) -> tuple[str, ...]:
     """The words; ``valloss`` and ``closs`` as two."""
     is_glued = {word for word in words if word.endswith("loss") and word != "loss"} - _LIKE_A_LOSS
-    return [part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,))]
+    return tuple(part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,)))
 
 
 def loss_of_data(name: str, fields: FieldMap) -> str | None:
@@ -333,18 +336,18 @@ def means_loss(name: str, fields: FieldMap) -> bool:
     return any(ours in LOSSES for ours, _ in meanings(name, fields))
 
 
-def _loss(words: list[str]) -> tuple[str, int] | None:
+def _loss(words: tuple[str, ...]) -> tuple[str, int] | None:
     """A loss by its words, or what is like one, or a perplexity; of the data that it names."""
     present = set(words)
     ours = "validation_loss" if present & (VALIDATION_WORDS | TEST_WORDS) else "training_loss"
     of_tests = OF_TESTS if present & TEST_WORDS and not present & VALIDATION_WORDS else 0
     if ours == "validation_loss" and present & _QUALITIES:
         return None
-    behind = words[words.index("loss") :] if "loss" in present else []
+    behind = words[words.index("loss") :] if "loss" in present else ()
     may_be_one = not present & _NO_LOSS and _IMPROVED.isdisjoint(behind)
     if present & {"loss", "losses", "nll"} and may_be_one:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
-        if words[-2:] == ["value", "loss"]:
+        if words[-2:] == ("value", "loss"):
             unusual.append("value")  # that of a critic
         return ours, of_tests + (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
     if _is_like_a_loss(present) and may_be_one:
@@ -354,26 +357,26 @@ def _loss(words: list[str]) -> tuple[str, int] | None:
     return None
 
 
-def _learning_rate(words: list[str]) -> tuple[str, int] | None:
+def _learning_rate(words: tuple[str, ...]) -> tuple[str, int] | None:
     begin = words[words[0] in TRAINING_WORDS :]
-    is_one = begin[:1] == ["lr"] or begin[:2] == ["learning", "rate"] or _is_rate(words)
+    is_one = begin[:1] == ("lr",) or begin[:2] == ("learning", "rate") or _is_rate(words)
     return ("learning_rate", USUAL + len(words)) if is_one else None
 
 
-def _reward(words: list[str]) -> tuple[str, int] | None:
+def _reward(words: tuple[str, ...]) -> tuple[str, int] | None:
     others = {word for word in words if word not in _REWARD_WORDS and not word.isdecimal()}  # "mean 100 episode reward"
     is_one = not _REWARD_WORDS.isdisjoint(words) and others <= _OF_REWARDS
     return ("reward", USUAL + len(words)) if is_one else None
 
 
-def _gradient_norm(name: str, words: list[str]) -> tuple[str, int] | None:
+def _gradient_norm(name: str, words: tuple[str, ...]) -> tuple[str, int] | None:
     """A gradient norm: that of all gradients before clipping, else another one of theirs.
 
-    >>> [_gradient_norm(name, plain(name).split("_")) for name in ("clip/grad_norm_before", "clip_grad_norm", "|g|")]
+    >>> [_gradient_norm(name, words_of(name)) for name in ("clip/grad_norm_before", "clip_grad_norm", "|g|")]
     [('grad_norm', 104), None, ('grad_norm', 101)]
     """
     present, rank = set(words), USUAL + len(words)
-    if words in (["norm"], ["grad"]) or MAGNITUDE.fullmatch(name):
+    if words in (("norm",), ("grad",)) or MAGNITUDE.fullmatch(name):
         return "grad_norm", rank
     is_glued = bool(present & _NORMS_IN_ONE)
     if not (is_glued or {"grad", "norm"} <= present or {"gradient", "norm"} <= present):

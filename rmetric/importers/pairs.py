@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from rmetric.importers.languages import with_english_parts
+from rmetric.importers.base import CACHED
+from rmetric.importers.line_wording import MAX_NAME, with_names_first
 from rmetric.importers.names import (
     COUNTER_WORDS,
     DATA_WORDS,
@@ -22,34 +23,30 @@ from rmetric.importers.names import (
     is_adversarial,
     measures_loss,
 )
+from rmetric.importers.spellings import (
+    DASHES,
+    GROUPED,
+    NAN,
+    NO_MORE,
+    NOT_FINITE_ON_WINDOWS,
+    NOT_MEASURED,
+    OF_TYPE,
+    WHOLE_GROUPED,
+)
 from rmetric.importers.step_times import with_unit, without_a_name
 
-MAX_LINE = 20_000
-"""Characters of a line that are looked at."""
-MAX_NAME = 60
 SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
 LONGEST_ROW = 256
 """Pairs of a report."""
-CACHED = 4096
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|(?:\^\[)?\[\d{1,3}(?:;\d{1,3})*m")
-"""What sets colours; the escape itself is lost where a terminal was copied."""
-NOT_FINITE_ON_WINDOWS = r"[-+]?1\.\#(?-i:[A-Z]+)0*"
-"""``-1.#IND``, ``1.#QNAN``, ``1.#INF00``; cut to few digits, ``1.#R`` or ``1.#J``: NaN or infinity."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
 """A letter right after a number → what it stands for, as an exponent: that loses no digit. A small m is a minute."""
-_NO_MORE = r"(?![.,]?\d)"
-_THOUSANDS = r"[1-9]\d{0,2}(?:[,_']\d{3})+"
-_GROUPED = rf"{_THOUSANDS}(?:\.\d+)?{_NO_MORE}"
-_COMMAS = rf"(?:(?!{_GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){_NO_MORE}"
+_COMMAS = rf"(?:(?!{GROUPED})\d+(?:,\d[\d.]*){{1,8}}|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+){NO_MORE}"
 """A number with a comma that parts no thousands, and several of them; with points between thousands as well."""
-_NAN = r"[-+]?\.?(?:nan|inf(?:inity)?)x{0,3}"
-"""``.nan`` is YAML's; PaddleOCR fills up to six characters with ``x``."""
-_PADDED = re.compile(rf"\s{{2,}}(?={_NAN}\b)", re.IGNORECASE)
 _NO_NAME = r"(?!(?:counts?|iters?|iterations?|steps|values?)\b)"
 _EXPONENT = r"(?:(?:[eE][-+]?|[dD][-+])\d+|(?-i:f)[-+]?\d{1,3}(?![\w.]))"
 """``e-05``, ``D-05`` as Fortran writes it, and ``f0`` as Julia does."""
-_NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{_NAN})|[.\d])"
+_NEXT = rf"(?:{_NO_NAME}[a-z][\w./]*(?:\s[a-z][\w./]*)?(?:\s|[:=]\s?)(?:[-+.\d]|{NAN})|[.\d])"
 """A number, or another name and its value: before it, ``loss nan`` has a value; ``loss nan count 3`` has none."""
 _SIGN_NEXT = r"(?:/nan|\s?(?:[*@!%]|[^\w\s\x00-\x7f]|\+-|-[\s>])|\son\s\(|\s?[a-z%]{1,6}\s*(?:[|,;)\]]|$))"
 """A sign after NaN, what it is of in a bracket, or its unit at the end of a part of the line."""
@@ -58,28 +55,24 @@ _OF_PROSE = re.compile(
     re.IGNORECASE,
 )
 """Words before NaN between blanks that make it no value: ``found nan in 3 layers``."""
-_ABSENT = r"(?:(?:none|null|n/?a|\*{2,}|∞)(?=\s|[,;|)\]}]|$)|-{1,3}(?=\s*(?:[,;|]|$)))"
+_ABSENT = rf"(?:(?:{NOT_MEASURED})(?=\s|[,;|)\]}}]|$)|{DASHES}(?=\s*(?:[,;|]|$)))"
 _AFTER_LOSS = r"(?:(?<=loss\s)|(?<=loss[:=])|(?<=loss[:=]\s)|(?<=loss\s[:=]\s))"
 _VALUE = re.compile(
     rf"""(?=[-+.\dni*∞])                                       # what follows is slow, and most letters begin no value
     (?<![\w.])(?<!\d[/-])(?<![^A-Za-z_]\d:)(?<!^\d:)        # not within a word, a time, a date, a path; but in "l2:0.1"
     (?:(?P<windows>{NOT_FINITE_ON_WINDOWS})
       |(?P<commas>[-+]?{_COMMAS}(?:{_EXPONENT})?)
-      |(?P<number>[-+]?(?:{_GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:{_EXPONENT})?)
+      |(?P<number>[-+]?(?:{GROUPED}|\d+(?!\d|,\d)(?:\.\d*)?|(?<!:)\.\d+)(?:{_EXPONENT})?)
        (?P<scale>(?-i:[kKM])\b)?
-       (?:\s*/\s*(?P<total>{_THOUSANDS}{_NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
+       (?:\s*/\s*(?P<total>{WHOLE_GROUPED}{NO_MORE}|\d+(?:\.\d+(?=(?-i:[kKM])\b))?)
         (?P<total_scale>(?-i:[kKM])\b)?(?![\w.]*/)(?!\s+\d\d:\d\d))?
-      |(?P<word>{_NAN})(?=\s*(?:[\]|│┃║,;()}}'"<>]|\.?$|\.\s|\s\s))
-      |(?<=[:=→])(?P<after>{_NAN}\b)|(?<=[:=→]\s)(?P<spaced>{_NAN}\b)
-      |(?:(?<=[a-z]\s)|(?<=[a-z_]\d\s|->\s))(?P<between>{_NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
+      |(?P<word>{NAN})(?=\s*(?:[\]|│┃║,;()}}'"<>]|\.?$|\.\s|\s\s))
+      |(?<=[:=→])(?P<after>{NAN}\b)|(?<=[:=→]\s)(?P<spaced>{NAN}\b)
+      |(?:(?<=[a-z]\s)|(?<=[a-z_]\d\s|->\s))(?P<between>{NAN})(?=\s{_NEXT}|{_SIGN_NEXT})
       |{_AFTER_LOSS}(?P<absent>{_ABSENT}))
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-OF_TYPE = (
-    r"(?i:(?:[a-z_]\w{0,20}\.){0,3}[a-z_]{0,20}(?:tensor|array|float|double|int|scalar|variable|value|real)\d{0,3}\()"
-)
-"""``tensor(``, ``np.float64(``, ``EagerTensor(``: a type before its value."""
 _CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
@@ -98,10 +91,6 @@ _BREAK = re.compile(
 )
 _BATCHES = re.compile(r"\]?(?:\s*\([\d.\s]+%\s*\))?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch before its batches: ``Train: 3 [500/1251]``, ``[3/90][500/1251]``, ``1/6 (16%) [8/9]``."""
-_BATCH_RANGE = re.compile(r"([Bb]atch(?:es)?\b\W{1,6})\d+\s*-\s*(?=\d)")
-_GLUED_RANGE = re.compile(r"()\d+-(?=\d+batch)")
-"""The begin of ``Batch [20-40]`` or ``21-40batch``, of which the end counts."""
-_GLUED = re.compile(r"\dbatch")
 _THEN_DECIMALS = re.compile(r"\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
 _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
@@ -110,58 +99,8 @@ _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
-_ONE = rf"(?i:[-+]?\.?\d[\d.]*(?:e[-+]?\d+)?|{_NAN})"
-_VALUE_LAST = re.compile(rf"\s*([-+]?{_GROUPED}|{_ONE})\s+([A-Za-z][\w /]*)")
-"""``1.234 avg loss`` between commas."""
-_COMMA = re.compile(r",(?!\d{3}(?!\d))")
-"""One that parts no thousands."""
-_MORE = rf"(?:\s*,\s*{_ONE}|\s*/\s*{_ONE})"
-_VALUES_BEHIND = re.compile(
-    rf"(?:[=-]>\s*(?={_ONE}{_MORE})|[:=]\s*(?={_ONE}{_MORE}{{2}}))(?P<values>{_ONE}{_MORE}+)", re.IGNORECASE
-)
-"""Two values or more behind an arrow, three behind a colon."""
-_TERSE = re.compile(rf"(?:s:)?(\d+) (train|val|trl|tel)[ :](\d+\.\d+|(?i:{_NAN}))(?=\s|$)")
-_QUOTED = re.compile(r"(?<=\w)(?=['\"]\s*:)")
-_LOGGABLE = r"\bProgress on:(\S*) ([\d.]+?)(?:\.0+)?([kM]?)it/([\d.]+?)(?:\.0+)?([kM]?)it (.*) postfix:"
-_COUNTED = r"(?:epochs?|iterations?|steps?|(?:mini)?batch(?:es)?)"
-_LOSS_AFTER = re.compile(
-    rf"\b(loss|score) (?:at|after|of|for|in) (?:({_COUNTED}) )?(?:\d+\s?-\s?)?(\d+)(?: of \d+)?(?: ({_COUNTED}))?"
-    r" (?:is|was)(?=:?\s+[-+.\d]|:?\s+nan|:?\s+inf)",
-    re.IGNORECASE,
-)
-
-
-def _loss_last(found: re.Match[str]) -> str:
-    """``loss after 3 iterations is 9.05`` or ``Score at iteration 3 is 9.05`` with its counter first."""
-    name, before, count, behind = found.groups()
-    return f", {before or behind or 'step'} {count}, {name.lower()}:"
-
-
-_REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    # ``Losses {'ner': 31.4}`` of spaCy
-    ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
-    ("Saving dict", re.compile("Saving dict for global step"), "evaluation at step"),  # estimators of TensorFlow
-    ("metric '", re.compile("Evaluation metric '"), "'"),  # any loss, of GluonTS
-    ("postfix:", re.compile(_LOGGABLE), r"\1: \2\3/\4\5 \6, "),  # a bar of tqdm-loggable, as Levanter shows it
-    ("NNZs", re.compile(r"\bNorm(?=: [\d.]+, NNZs:)"), "weight norm"),  # linear models of scikit-learn
-    ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
-    # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
-    ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
-    ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
-    ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
-    ("oss ", _LOSS_AFTER, _loss_last),
-    ("core ", _LOSS_AFTER, _loss_last),
-    ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
-)
-"""What a line must hold to be looked through, what is looked for, and words or a number in its place that tell more."""
-_TERSE_NAMES = {"train": "train loss", "trl": "train loss", "val": "val loss", "tel": "val loss"}
-"""``250 train 6.123456`` of build-nanogpt, ``s:250 tel:6.1234`` of llm.c."""
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
-VERTICALS = "|¦│┃║┆┇┊┋╎╏｜"
-BARS = re.compile(f"[{VERTICALS}]")
-"""What stands between the cells of a table."""
-_CELL_OF_VALUE = re.compile(rf"[-+]?\.?\d\S*|(?i:{_NAN})")
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
 _A_RATE = re.compile(r"(?:^\d|(?<!\w)\d+\.)[\d.]*\s?\w*/")
@@ -199,7 +138,7 @@ def pairs(line: str) -> dict[str, Any]:
     listed: set[str] = set()
     data = _Data()
     end, beside, is_guess = 0, "", False
-    for match in _VALUE.finditer(_prepared(line)):
+    for match in _VALUE.finditer(with_names_first(line)):
         begin, stop = match.span()
         gap = match.string[end:begin]
         if _is_no_value(gap, match) or _is_in_name(gap, match):
@@ -208,7 +147,7 @@ def pairs(line: str) -> dict[str, Any]:
         name = _name(gap[-2 * MAX_NAME :]) or beside
         said = "" if _opens_a_place(gap, name, match) else name
         if _is_whole(match):
-            name = _counted(said, match) if said else _unnamed(gap, match, found, is_first)
+            name = _name_of_count(said, match) if said else _unnamed(gap, match, found, is_first)
         beside = _beside(said, name)
         name = name or without_a_name(match["unit"], match.string, stop)
         if not name or (name in found and name == LINE_NUMBER):
@@ -305,25 +244,12 @@ def _of_the_same(measured: str, name: str) -> tuple[str, str]:
     return before, f"{before} {data}".lstrip()
 
 
-def _prepared(line: str) -> str:
-    """A line without escapes, values after their names, and of a range of batches its end."""
-    text = _name_first(value_last(two_cells(with_english_parts(_PADDED.sub(" ", without_escapes(line))))))
-    if terse := _TERSE.match(text):
-        text = f"step: {terse[1]} {_TERSE_NAMES[terse[2]]}: {terse[3]}{text[terse.end() :]}"
-    for mark, pattern, telling in _REWORDED:
-        if mark in text:
-            text = pattern.sub(telling, text)
-    if "-" in text and "atch" in text:
-        return (_GLUED_RANGE if _GLUED.search(text) else _BATCH_RANGE).sub(r"\1", text)
-    return text
-
-
 def _is_whole(match: re.Match[str]) -> bool:
     number = match["number"]
     return number is not None and (number.isdecimal() or match["scale"] is not None)
 
 
-def _counted(name: str, match: re.Match[str]) -> str:
+def _name_of_count(name: str, match: re.Match[str]) -> str:
     """Name of a whole number with one: what it counts, where its words or what follows tell that."""
     has_total = match["total"] is not None
     counter = _counter(name, has_total)
@@ -352,51 +278,6 @@ def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first:
 def _is_counter(match: re.Match[str]) -> bool:
     """Whether a number has what it counts as its unit: ``3epoch:``, and not ``3it/s``."""
     return match["unit"] in COUNTER_WORDS and not match.string.startswith("/", match.end())
-
-
-def without_escapes(line: str) -> str:
-    """The begin of a line, without what sets its colours."""
-    return _ESCAPES.sub("", line[:MAX_LINE]) if "\x1b" in line or "[0m" in line else line[:MAX_LINE]
-
-
-def two_cells(line: str) -> str:
-    """A line; a row of a name and a value in cells of their own as a pair."""
-    if not line.lstrip().startswith(tuple(VERTICALS)):
-        return line
-    before, *cells, after = map(str.strip, BARS.split(line.strip()))
-    if before or after or len(cells) != 2 or len(cells[0]) > MAX_NAME or not any(map(str.isalpha, cells[0])):
-        return line
-    return ": ".join(cells) if _CELL_OF_VALUE.fullmatch(cells[1]) else line
-
-
-def value_last(line: str) -> str:
-    """A line; of one in which values stand before their names (``7 9.1 ms run, 1.2 loss, 0.1 lr``) as usual."""
-    first, *cells = _COMMA.split(line) if line.count(",") > 1 else (line,)
-    found = [_VALUE_LAST.fullmatch(cell) for cell in cells]
-    if not cells or not all(found):
-        return line
-    named = (f"{'learning rate' if cell[2] == 'rate' else cell[2]}: {cell[1]}" for cell in found if cell)
-    return ", ".join((first, *named))
-
-
-def _name_first(line: str) -> str:
-    """A line; of one in which all names stand before all values as usual.
-
-    >>> _name_first("val, round, loss, acc ===> 001, 2.5, 0.5,"), _name_first("epoch/loss/acc: 1/2.5/0.5")
-    ('val, round: 001, loss: 2.5, acc: 0.5,', 'epoch: 1, loss: 2.5, acc: 0.5')
-    """
-    most = max(line.count(","), line.count("/"))
-    found = _VALUES_BEHIND.search(line) if most > 3 or (most > 1 and ">" in line) else None
-    if found is None:
-        return line
-    between = "," if "," in found["values"] else "/"
-    values, heads = found["values"].split(between), line[: found.start()].rstrip(" =-").split(between)
-    before, _, first = between.join(heads[: 1 - len(values)]).rpartition(" ")
-    names = [first, *map(str.strip, heads[1 - len(values) :])]
-    if len(names) != len(values) or not all(map(str.isidentifier, names)) or not any(map(measures_loss, names)):
-        return line
-    named = ", ".join(f"{name}: {value.strip()}" for name, value in zip(names, values, strict=True))
-    return f"{before} {named}{line[found.end() :]}".lstrip()
 
 
 @lru_cache(CACHED)

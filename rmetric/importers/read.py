@@ -13,9 +13,9 @@ from rmetric.batches import NumberedEvent
 from rmetric.dataset.sources import data_set_of
 from rmetric.errors import UserError
 from rmetric.importers.base import IMPORTERS
-from rmetric.importers.files import AUTO, format_of
+from rmetric.importers.format import AUTO, format_of
 from rmetric.importers.rows import Rows
-from rmetric.importers.run_marks import run_names, runs_in, without_notes
+from rmetric.importers.run_marks import not_one, run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
 from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over, strict
 from rmetric.log_reader import CHUNK_RECORDS, WHOLE, Chunk, assemble, chunks
@@ -29,8 +29,6 @@ OWN_FORMATS = ("rmetric", "data set", "memory")
 """Formats of the logs of studies, and of runs that come from no log; all others are those of other programs."""
 SINGLE = ("rmetric", "trainer_state")
 """Formats of one run a file."""
-_NAMED = 10
-"""Runs that a message names."""
 
 
 class Caveats(NamedTuple):
@@ -95,12 +93,9 @@ def read_run(
     if run is None and len(found) == 1:
         return found[0]
     chosen = [one for one in found if one.name == run]
-    if chosen:
-        return chosen[0]
-    names = ", ".join(repr(one.name) for one in found[:_NAMED])
-    names += f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    wanted = "name one with run=" if run is None else f"none is named {run!r}"
-    raise UserError(f"{path} holds {len(found)} run{'s' if len(found) > 1 else ''} ({names}); {wanted}")
+    if not chosen:
+        raise not_one(path, [one.name for one in found], run)
+    return chosen[0]
 
 
 def read_runs(
@@ -140,7 +135,7 @@ class LoggedPortions:
 def portions_of(
     path: str | Path, format: str = AUTO, mapping: Mapping[str, str] | None = None, *, records: int = CHUNK_RECORDS
 ) -> Iterator[LoggedPortions]:
-    """The same in bounded memory: take the portions of a run before the next one.
+    """The runs of a log, each portion by portion in bounded memory: take the portions of a run before the next one.
 
     Parameters
     ----------
@@ -202,7 +197,7 @@ class Damage:
         return Caveats([*notes, *reports], self._skipped.count, self._damaged.count, first)
 
     def told(self, notes: Sequence[str]) -> Caveats:
-        """The same as :meth:`so_far`, since it was told the last time: the next run begins without any."""
+        """Other notes, and the damage until now, which is then forgotten: the next run begins without any."""
         told = self.so_far(notes)
         self._first, self._count, self._skipped, self._damaged = [], 0, _Lines(), _Lines()
         return told
@@ -283,7 +278,7 @@ def _in_portions(
 
 
 def guarded(events: Iterator[NumberedEvent], file: str | Path) -> Iterator[NumberedEvent]:
-    """The same events; an error in reading names the log, whatever else is going on meanwhile."""
+    """Events as they are read; an error in reading names the log, whatever else is going on meanwhile."""
     with readable(file):
         yield from events
 

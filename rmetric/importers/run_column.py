@@ -10,7 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import FieldMap, plain, words_of
 from rmetric.importers.names import DATA_WORDS, RUN_NAMES, meanings
 from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.run_marks import LONGEST_NAME
@@ -58,7 +58,7 @@ class RunColumn:
         column, runs = cls(name, in_turn=False), set[str]()
         highest, before = -math.inf, None
         for row in rows:
-            run, step = column.title(row), _counted(row, steps)
+            run, step = column.title(row), _step_of(row, steps)
             if run is None:
                 continue
             if runs and run not in runs and step > highest:
@@ -66,7 +66,7 @@ class RunColumn:
             column.in_turn |= run in runs and run != before
             runs.add(run)
             before, highest = run, max(highest, step)
-        is_split = all(DATA_WORDS.issuperset(plain(run).split("_")) for run in runs)
+        is_split = all(DATA_WORDS.issuperset(words_of(run)) for run in runs)
         return column if not is_split and 2 <= len(runs) <= len(rows) / 2 else None
 
     def title(self, row: Row) -> str | None:
@@ -91,7 +91,7 @@ class RunColumn:
         yield from chain.from_iterable(of_runs.values())
 
 
-def _counted(row: Row, steps: Sequence[str]) -> int | float:
+def _step_of(row: Row, steps: Sequence[str]) -> int | float:
     """Step or epoch of a row; that of one that says neither is below all others."""
     said = (as_number(row.values.get(name)) for name in steps)
     found = next((step for step in said if step is not None), epoch_of(row.values))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
 
@@ -13,6 +13,8 @@ from rmetric.records import Event
 
 RUN = "IMPORTED_RUN"
 """Event before the first record of a run: ``run`` is its name. Only logs that may hold several have it."""
+_NAMED = 10
+"""Runs that a message names."""
 LONGEST_NAME = 80
 """Letters that are taken of a run's name where a log, and no file, has given it."""
 NOTE = "IMPORTED_NOTE"
@@ -24,12 +26,12 @@ NEVER_A_NUMBER = "validation_loss is NaN in all rows: not measured"
 
 
 def run_begins(name: str) -> Event:
-    """The event."""
+    """Event that says that the records of another run follow."""
     return {"event": RUN, "run": name}
 
 
 def note(text: str) -> Event:
-    """The event."""
+    """Event that says what was taken for what."""
     return {"event": NOTE, "text": text}
 
 
@@ -90,19 +92,24 @@ def one_run(events: Iterable[NumberedEvent], path: Path, run: str | None) -> Ite
     """
     names: list[str] = []
     for name, of_run in runs_in(events, path.stem):
-        if run is not None and name == run:
+        names.append(name)
+        if name == run or (run is None and len(names) == 1):
             yield from of_run
-            return
-        if run is None and not names:
-            yield from of_run
-        elif run is None:
-            raise UserError(f"{path} holds several runs ({names[0]!r}, {name!r}, ...); name one")
         else:
             deque(of_run, maxlen=0)
-        names.append(name)
-    if run is not None:
-        shown = ", ".join(map(repr, names[:10]))
-        raise UserError(f"{path} holds no run {run!r}; its runs: {shown or 'none'}")
+        if name == run:
+            return
+    if run is not None or len(names) > 1:
+        raise not_one(path, names, run)
+
+
+def not_one(path: str | Path, names: Sequence[str], run: str | None) -> UserError:
+    """The error of a log with runs of these names, where one is due: several if ``run`` is ``None``, else none such."""
+    shown = ", ".join(map(repr, names[:_NAMED]))
+    shown += f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    held = f"{len(names)} run{'s' * (len(names) != 1)}{shown and f' ({shown})'}"
+    wanted = "name one with run=" if run is None else f"none is named {run!r}"
+    return UserError(f"{path} holds {held}; {wanted}")
 
 
 def run_names(events: Iterable[NumberedEvent], path: Path) -> list[str]:

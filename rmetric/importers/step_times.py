@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from rmetric.importers.base import plain
+from rmetric.importers.base import CACHED, words_of
 
 _UNITS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
@@ -58,13 +58,13 @@ def with_unit(name: str, unit: str, text: str, end: int) -> str:
     return f"{name} {unit}" if unit.casefold() in _UNITS else name
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def _takes_time(name: str) -> bool:
-    words = {*plain(name).split("_")}
+    words = {*words_of(name)}
     return not words.isdisjoint(_TIME_WORDS) and words <= _BESIDE
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def seconds_in(name: str) -> float | None:
     """Seconds in the unit of a step time, by its name; ``None`` if that is not the time of a step, or has no unit.
 
@@ -86,7 +86,7 @@ def seconds_in(name: str) -> float | None:
     return unit if is_of_a_step else None
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def takes_seconds(name: str) -> bool:
     """Whether a name is that of a mere time in seconds: of a step, if each step is reported.
 
@@ -97,18 +97,18 @@ def takes_seconds(name: str) -> bool:
     return unit == 1.0 and _TIME_WORDS.issuperset(set(words) - _UNITS.keys()) and seconds_in(name) is None
 
 
-def _parsed(name: str) -> tuple[list[str], float | None, list[str]]:
+def _parsed(name: str) -> tuple[tuple[str, ...], float | None, tuple[str, ...]]:
     """Words of a name, the unit of time among them, if all others fit beside it, and the words behind the unit."""
-    words = plain(name).split("_")
+    words = words_of(name)
     units = [place for place, word in enumerate(words) if word in _UNITS]
     if len(units) != 1:
-        return words, None, []
+        return words, None, ()
     before, after = words[: units[0]], words[units[0] + 1 :]
-    fits = _BESIDE.issuperset(before + after) and before[-1:] != ["per"]
+    fits = _BESIDE.issuperset(before + after) and before[-1:] != ("per",)
     return words, _UNITS[words[units[0]]] if fits else None, after
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def is_step_rate(name: str) -> bool:
     """Whether a name is that of a number of steps a second, of which the inverse is the step time.
 

@@ -118,7 +118,7 @@ class RowSteps:
         """
         epoch, self.is_aside = epoch_of(row), False
         if self._columns.counters:
-            return self._counted(row, trains, is_behind, epoch)
+            return self._by_counter(row, trains, is_behind, epoch)
         places = (self._last, self._first) if self._columns.epochs_count else (self._epoch, self._first_epoch)
         begins = epoch is not None and _is_set_back(epoch, *places)
         if begins:
@@ -129,7 +129,7 @@ class RowSteps:
             self._count(epoch, None)
         return self._step, begins
 
-    def _counted(
+    def _by_counter(
         self, row: Mapping[str, Any], trains: bool, is_behind: bool, epoch: int | float | None
     ) -> tuple[Any, bool]:
         """Step of a row, and whether a run begins with it, where the log has a counter."""

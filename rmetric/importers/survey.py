@@ -9,14 +9,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from rmetric.importers.base import CACHED
 from rmetric.importers.names import TOTAL
 from rmetric.importers.rows import Row, epoch_of, is_finite
 
 SURVEYED_ROWS = 20_000
 FIRST_ROWS = 32
 """Rows that state the same names, of which the values are remembered."""
-MAX_NAMES = 4096
-"""Names that are remembered."""
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
 ROUNDED = 1000
@@ -156,7 +155,7 @@ class Survey:
         epoch = epoch_of(row.values)
         self.has_fractional_epochs |= isinstance(epoch, float) and not epoch.is_integer()
         names = frozenset(row.values)
-        if names in self.patterns or len(self.patterns) < MAX_NAMES:
+        if names in self.patterns or len(self.patterns) < CACHED:
             self.patterns[names] += 1
             if self.patterns[names] <= FIRST_ROWS:
                 self.first.append(row.values)
@@ -167,7 +166,7 @@ class Survey:
                 continue
             seen = self.seen.get(name)
             if seen is None:
-                if len(self.seen) >= MAX_NAMES:
+                if len(self.seen) >= CACHED:
                     continue
                 seen = self.seen[name] = Seen()
             stands = is_another and before[name] == value

@@ -10,7 +10,7 @@ from typing import Any
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
-from rmetric.importers.base import FieldMap, plain
+from rmetric.importers.base import CACHED, FieldMap, words_of
 from rmetric.importers.column_choice import chosen
 from rmetric.importers.columns import late_names
 from rmetric.importers.first_loss import without_first_part
@@ -178,13 +178,13 @@ def _with_split(values: dict[str, Any]) -> dict[str, Any]:
     return {f"{split} {name}" if _is_bare_loss(name) else name: value for name, value in values.items()}
 
 
-@lru_cache(4096)
+@lru_cache(CACHED)
 def _is_held_out(text: str) -> bool:
     """Whether a text such as ``val`` or ``eval_end`` names other data than those of the training."""
-    words = {*plain(text[:_LONGEST_SPLIT]).split("_")}
+    words = {*words_of(text[:_LONGEST_SPLIT])}
     return len(words) <= _MOST_WORDS and bool(words & (VALIDATION_WORDS | TEST_WORDS)) and not words & TRAINING_WORDS
 
 
 def _is_bare_loss(name: str) -> bool:
-    words = {*plain(name).split("_")}
+    words = {*words_of(name)}
     return "loss" in words and not words & DATA_WORDS

@@ -8,8 +8,8 @@ from typing import Any
 
 from rmetric.importers.base import FieldMap
 from rmetric.importers.csv_cells import reader_of, with_lists
+from rmetric.importers.line_wording import BARS, VERTICALS
 from rmetric.importers.names import LINE_NUMBER, TOTAL, means_loss, names_counter
-from rmetric.importers.pairs import BARS, VERTICALS
 from rmetric.importers.steps import with_total
 
 LONGEST_HEADER = 2_000

@@ -17,9 +17,9 @@ from rmetric.importers.series import Point, imported_series
 from rmetric.importers.tables import run_after_run
 from rmetric.log_lines import OnDamage, passed_over
 
-EVENT_FILE, LEVELS = "tfevents", 3
+EVENT_FILE, RUN_DEPTH = "tfevents", 3
 """Part of the name of every event file, and levels below a folder in which those of its runs lie."""
-PATTERNS = tuple("*/" * level + f"*{EVENT_FILE}*" for level in range(LEVELS + 1))
+PATTERNS = tuple("*/" * level + f"*{EVENT_FILE}*" for level in range(RUN_DEPTH + 1))
 MAX_FILES = 1000
 _OF_DAMAGE = ValueError, TypeError, KeyError, IndexError, OverflowError, RuntimeError
 """Errors that the reader of a damaged file raises, beside two of packages that need not be there."""

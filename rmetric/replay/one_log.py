@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
-from rmetric.importers.files import format_of
+from rmetric.importers.format import format_of
 from rmetric.importers.read import guarded, readable
 from rmetric.log_lines import OnDamage, plain_text, strict
 from rmetric.replay.replayer import REPLAY_CHUNK, Columns, Replayer

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.mlflow import is_run
-from rmetric.importers.tfevents import EVENT_FILE, LEVELS, of_one_run
+from rmetric.importers.tfevents import EVENT_FILE, RUN_DEPTH, of_one_run
 from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.watch.pace import Pace
 
@@ -76,7 +76,7 @@ class Places:
         events = {file for file in files if EVENT_FILE in _base(file)}
         if not of_run and (events or self._are_of_one_run(folders)):
             yield folder
-            of_run = LEVELS + 1
+            of_run = RUN_DEPTH + 1
         yield from (file for file in files if file not in events)
         if depth < MOST_DEPTH:
             for inner in folders:

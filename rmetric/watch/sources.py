@@ -13,7 +13,7 @@ import numpy as np
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers import IMPORTERS, Caveats, Damage, LoneLines, runs_of
-from rmetric.importers.files import format_of
+from rmetric.importers.format import format_of
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.run_marks import NOTE, RUN
 from rmetric.log_lines import WHOLE_LOG, passed_over

@@ -11,7 +11,7 @@ from stat import S_ISDIR
 
 from rmetric.errors import UserError
 from rmetric.importers import AUTO
-from rmetric.importers.files import files_of_folder
+from rmetric.importers.format import files_of_folder
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun

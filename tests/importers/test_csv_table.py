@@ -44,6 +44,12 @@ def test_an_empty_cell_was_not_measured_and_a_nan_was(tmp_path: Path) -> None:
     assert not damage
 
 
+@pytest.mark.parametrize("written", ["", "-", "--", "---", "**", "****", "∞", "NA", "n/a", "null", "None", "No log"])
+def test_what_stands_where_nothing_was_measured_is_no_damage(tmp_path: Path, written: str) -> None:
+    events, damage = read(tmp_path, f"step,loss,val_loss\n1,2.5,{written}\n".encode())
+    assert (events, damage) == ([(2, {"step": 1, "training_loss": 2.5})], [])
+
+
 def test_what_windows_writes_for_nan_was_measured(tmp_path: Path) -> None:
     events, damage = read(tmp_path, b"step,loss,grad_norm\n1,-1.#IND00,1.#INF\n")
     assert events == [(2, {"step": 1, "training_loss": math.inf, "grad_norm": math.inf})]

@@ -58,17 +58,18 @@ def test_a_file_with_several_runs_is_replayed_run_by_run(tmp_path: Path, capsys:
         "summary.csv",
     }
     assert "epochs count" in capsys.readouterr().out
-    with pytest.raises(UserError, match="several runs"):
+    with pytest.raises(UserError, match=r"holds 3 runs \('sweep', 'sweep-2', 'sweep-3'\); name one with run="):
         replay_log(log)
     assert replay_log(log, run="sweep-2").records == 40
 
 
 def test_one_run_of_several_must_be_named(tmp_path: Path) -> None:
     log = written("mlflow_database", tmp_path)
-    with pytest.raises(UserError, match=r"2 runs \('one', 'two'\); name one with run="):
-        rmetric.read_run(log)
-    with pytest.raises(UserError, match="none is named 'three'"):
-        rmetric.read_run(log, run="three")
+    for read in (rmetric.read_run, replay_log):
+        with pytest.raises(UserError, match=r"2 runs \('one', 'two'\); name one with run="):
+            read(log)
+        with pytest.raises(UserError, match=r"2 runs \('one', 'two'\); none is named 'three'"):
+            read(log, run="three")
     assert rmetric.read_run(log, run="two").name == "two"
     assert replay_log(log, run="two", chunk_records=8).records == replay_log(log, run="two").records > 16
     assert [run.name for run in rmetric.read_runs(log)] == ["one", "two"]

@@ -1,30 +1,28 @@
-"""Find log files, and tell their format."""
+"""The format of a log, told by its content."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rmetric.dataset.sources import DATA_SET, SAMPLE, data_set_of, find_logs, index_of
 from rmetric.errors import UserError
-from rmetric.files import DEFAULT_LOGS, opened_as_utf8
+from rmetric.files import opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers, are_places, nameless_cells
 from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.dvclive import metric_tables
 from rmetric.importers.json_document import document_in, holds_table, json_value
+from rmetric.importers.line_wording import MAX_NAME, value_last
 from rmetric.importers.megatron_reference import holds_curves
 from rmetric.importers.mlflow import SQLITE, run_files
 from rmetric.importers.names import meanings, measures_loss
 from rmetric.importers.notebook import is_notebook
-from rmetric.importers.pairs import MAX_NAME, pairs, value_last
+from rmetric.importers.pairs import pairs
 from rmetric.importers.rows import LONGEST_SHOWN, NO_COLUMN, as_number
 from rmetric.importers.tfevents import event_files
-from rmetric.importers.trainer_state import STATE, is_of_checkpoint, latest_state
 from rmetric.importers.wandb_run import MAGIC, wandb_files
 
 AUTO = "auto"
@@ -48,93 +46,10 @@ _OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
 _EVENTS = ("EXPERIMENT_", "METRICS", "FAULT_", "HARDWARE_EVENT", "ALERT")
 
 
-def collect_logs(paths: Sequence[str | Path]) -> tuple[list[Path], str]:
-    """The logs that ``paths`` name, each once, and a note for the reader (mostly empty).
-
-    A folder stands for every ``*.jsonl``, ``*.csv`` and ``trainer_state.json`` in it; if it has none, for those in its
-    ``sample`` folder or for the ``trainer_state.json`` of its latest ``checkpoint-*``. Else a folder of TensorBoard's
-    event files, of W&B's offline runs, of MLflow's runs or of DVCLive is a log, one of Lightning's stands for its
-    ``version_*/metrics.csv``, one of Sacred's for the ``metrics.json`` of its runs, any other for its files whose
-    content is of a known format, or else for its ``*.log``, ``*.out`` and ``*.txt``. Nothing named means the study in
-    ``logs_FULL_METRIC``. Raises :class:`UserError` for what does not exist, is a pipe or a device, or holds no log.
-    """
-    if not paths:
-        return find_logs(DEFAULT_LOGS)
-    refuse_empty(paths)
-    logs: dict[str, Path] = {}
-    notes = []
-    for path in map(Path, paths):
-        data_set = data_set_of(path)
-        if data_set is not None and not path.is_dir() and (data_set != path or path.exists()):
-            raise UserError(f"{path} is a data set, no log; unpack it {_unpacked(path)}")
-        if path.is_dir():
-            found, note = _in_folder(path)
-            notes += [note] if note else []
-        elif path.exists():
-            _refuse_pipe(path)
-            found = [path]
-        else:
-            raise UserError(f"{path} does not exist; give a log or a folder of logs")
-        for log in found:
-            logs.setdefault(os.path.realpath(log), log)
-    return list(logs.values()), " ".join(notes)
-
-
-def refuse_empty(paths: Sequence[str | Path]) -> None:
-    """Raise :class:`UserError` for an empty path, which would be the current folder."""
-    if "" in paths:
-        raise UserError("the path of a log is empty; is the variable set that it comes from?")
-
-
-def _refuse_pipe(path: Path) -> None:
+def refuse_pipe(path: Path) -> None:
     """Raise :class:`UserError` for what can be read only once: a log is read from its begin more than once."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise UserError(f"{path} is a pipe or a device; save it to a file first")
-
-
-def _in_folder(folder: Path) -> tuple[list[Path], str]:
-    if not os.access(folder, os.R_OK | os.X_OK):  # else it would pass for empty
-        raise UserError(f"{folder} cannot be read (permission denied); check its permissions")
-    if found := _log_like(folder):
-        return found, ""
-    if found := _log_like(folder / SAMPLE):
-        used = f"the {len(found)} committed sample logs in {folder / SAMPLE}"
-        return found, f"note: {folder} holds no logs; using {used}."
-    if states := [path for path in folder.glob(f"checkpoint-*/{STATE}") if is_of_checkpoint(path)]:
-        latest = latest_state(states)
-        return [latest], f"note: {folder} holds no logs; using {latest}, its latest checkpoint's."
-    if _folder_format(folder):
-        return [folder], ""
-    if tables := {*folder.glob("version_*/metrics.csv"), *folder.glob("lightning_logs/version_*/metrics.csv")}:
-        return sorted(tables), ""
-    if curves := [file for run in folder.glob("*/run.json") if _is_known(file := run.with_name("metrics.json"))]:
-        return sorted(curves), ""
-    files = [file for file in sorted(folder.iterdir()) if file.is_file()]
-    if known := [file for file in files if _is_known(file)]:
-        return known, ""
-    if texts := [file for ending in (".log", ".txt", ".out") for file in files if file.name.endswith(ending)]:
-        return texts, ""
-    if data_sets := sorted(folder.glob(f"*{DATA_SET}")):
-        raise UserError(f"{folder} holds data sets, no logs; unpack each of them {_unpacked(data_sets[0])}")
-    raise UserError(f"{folder} holds no logs (*.jsonl, *.csv or trainer_state.json); give a log or a folder of logs")
-
-
-def _unpacked(data_set: Path) -> str:
-    return f"with python -m rmetric.dataset.unpack {data_set} --out FOLDER, then give FOLDER"
-
-
-def _is_known(file: Path) -> bool:
-    """Whether the content tells the format; JSON objects of any kind do not."""
-    try:
-        return detect_format(file) not in ("jsonl", "rmetric")
-    except (UserError, OSError):
-        return False
-
-
-def _log_like(folder: Path) -> list[Path]:
-    found = {*folder.glob("*.jsonl"), *folder.glob("*.csv"), *folder.glob("trainer_state.json")}
-    indices = {index_of(data_set) for data_set in folder.glob(f"*{DATA_SET}")}
-    return sorted(path for path in found - indices if path.is_file() and not path.name.startswith("."))
 
 
 def format_of(path: Path, given: str, mapping: Mapping[str, str] | None) -> str:
@@ -148,8 +63,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     Raises :class:`UserError` if the content is of no known format.
     """
     if path.is_dir():
-        return _folder_format(path) or "rmetric"
-    _refuse_pipe(path)
+        return folder_format(path) or "rmetric"
+    refuse_pipe(path)
     with opened_as_utf8(path) as file:
         head = file.read(HEAD_BYTES)
     if unpack := next((command for signature, command in UNPACK.items() if head.startswith(signature)), ""):
@@ -242,7 +157,7 @@ def _is_event_file(head: bytes) -> bool:
     return b"brain.Event:" in head[:64] and int.from_bytes(head[:8], "little") < HEAD_BYTES
 
 
-def _folder_format(folder: Path) -> str:
+def folder_format(folder: Path) -> str:
     """Format of a folder that is a log as a whole; empty if it is none."""
     return next((name for name, files_in in _OF_FOLDERS.items() if files_in(folder)), "")
 
