@@ -33,7 +33,7 @@ LEAST = {
     "update_rms": WARM_UP + 1,
     "step_time_s": WARM_UP + SLOWDOWN_RECORDS,
 }
-"""Values of a measurement with which judging begins (docs/robust_reference.md, *from record*); of others one is enough."""
+"""Values with which judging a measurement begins (docs/robust_reference.md, *from record*); one, if it is not here."""
 NAMES = {
     "training_loss": "training loss",
     "grad_norm": "gradient norm",
