@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 from rmetric.measurements import Observation, reader
-from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN, Seldom
+from rmetric.robust.context import RATE_FACTOR
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -182,8 +182,9 @@ class GradientEvidence:
     copy of the weights, an error that all batches share. Mostly the loss does not tell. A cosine below 0, as in a
     valley that is crossed to and fro, is no agreement, even if those before were lower.
 
-    Both are learned anew where the learning rate drops to a third or less at once, as where a schedule goes by steps:
-    smaller steps leap to and fro less, so that gradients agree, and updates become larger for their rate.
+    Neither is evidence where the learning rate has come down to a third or less within a window, by a step of its
+    schedule or smoothly: smaller steps leap to and fro less, so that gradients agree, and updates become larger for
+    their rate.
     """
 
     statistics = (
@@ -211,25 +212,20 @@ class GradientEvidence:
         """Step after which the run, or what it does since it was changed, began."""
         self._norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
         self._level = Level()
-        self._window, self._warm_up = window, warm_up
         self._update = Update(window, warm_up)
-        self._rate, self._log_rate, self._drops = math.nan, math.nan, Seldom(since=RATES_BETWEEN)
+        self._rate = self._log_rate = math.nan
         self._zero_norms, self._zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
         self._all_learned = False
-        self._slowing = Fading(window // 2, math.log(RATE_FACTOR))
-        self.forget_steps()
+        self._slowing = Fading(window, math.log(RATE_FACTOR))
+        self._ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
+        self._larger, self._fading = Held(LEVEL_RECORDS), Fading()
+        self._agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
+        self._agreeing = Held(AGREEMENT_RECORDS)
 
     @property
     def zeros(self) -> tuple[Zeros, Zeros]:
         """What is known of norms and updates of 0, for what comes after this."""
         return self._zero_norms, self._zero_updates
-
-    def forget_steps(self) -> None:
-        """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
-        self._ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
-        self._larger, self._fading = Held(LEVEL_RECORDS), Fading()
-        self._agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
-        self._agreeing = Held(AGREEMENT_RECORDS)
 
     def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats.
@@ -244,17 +240,14 @@ class GradientEvidence:
         before, log_before = self._rate, self._log_rate
         if rate == rate:
             self._rate, self._log_rate = rate, logarithm(rate)
-            if self._drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
-                self.forget_steps()
         jump = self._update.update(update, before, rate)
         ratio = logarithm(update) - log_before
         held = self._larger.update(self._ratio.update(ratio))
         agrees = self._agreement.update(agreement)
         agreeing = self._agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
-        if self._fading.update(ratio):
+        fading, slowing = self._fading.update(ratio), self._slowing.update(self._log_rate)
+        if fading or slowing:  # smaller steps agree more
             held, agreeing = _without_rise(held, agreeing)
-        if self._slowing.update(self._log_rate):  # smaller steps agree more
-            (agreeing,) = _without_rise(agreeing)
         solved = update == 0.0 and (self._all_learned or learned_before)
         if self._zero_updates.update(math.nan if solved else update):
             jump = math.inf
