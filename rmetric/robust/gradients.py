@@ -70,10 +70,6 @@ class Zeros:
         """Whether the last size was no 0."""
         return self._zeros == 0
 
-    def expect(self, zeros: int) -> None:
-        """Take so many in a row for what the run has had, as an announced pause may."""
-        self._longest = max(self._longest, zeros)
-
     def pass_by(self, sizes: int) -> None:
         """Take in so many sizes none of which is 0, where :attr:`none_lately`."""
         self._sizes += sizes
