@@ -117,12 +117,12 @@ class Lost:
 class Diverged:
     """Detects a run that diverges as soon as it has begun: three losses in a row far above its first one.
 
-    Infinite then, and 0 where it has not. It needs neither a course nor the noise, and so judges from the fourth loss
+    Infinite then, and 0 where it has not. It needs neither a course nor the noise, and so judges from the seventh loss
     on, up to the 64th, when the others can. Losses that are not above 0 throughout have no such unit: NaN.
 
     >>> diverged = Diverged(EARLY_RECORDS)
-    >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 60.0, 270.0, 1200.0)]
-    [nan, nan, nan, 0.0, 0.0, inf]
+    >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 1200.0)]
+    [nan, nan, nan, nan, nan, nan, inf]
     """
 
     def __init__(self, records: int) -> None:
@@ -139,7 +139,7 @@ class Diverged:
         if self.over or not math.isfinite(loss):
             return math.nan
         self._losses.append(loss)
-        if len(self._losses) <= LOST_RECORDS or min(self._losses) <= 0.0:
+        if len(self._losses) <= 2 * LOST_RECORDS or min(self._losses) <= 0.0:
             return math.nan
         usual = max(self._losses[0], FIRST_NATS)
         return math.inf if min(self._losses[-LOST_RECORDS:]) > FIRST_FACTOR * usual else 0.0
