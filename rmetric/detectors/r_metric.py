@@ -70,7 +70,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 30
+    version = 31
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

@@ -20,13 +20,7 @@ from numpy.typing import NDArray
 from rmetric.measurements import LARGEST
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import (
-    RATE_FACTOR,
-    Context,
-    LearningCurve,
-    Restarts,
-    Seldom,
-)
+from rmetric.robust.context import RATE_FACTOR, Context, LearningCurve, Restarts
 from rmetric.robust.gradients import (
     EXPLAINED_NATS,
     EXPLAINED_PER_NAT,
@@ -148,14 +142,19 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
     z, excess = windows.trend(of.norm, part.step - of.after, windows.logarithms(norm))
     rates = held(part["learning_rate"], of.rate)
     log_rates = windows.logarithms(rates)
-    rates_before, before = np.append(of.rate, rates[:-1]), np.append(of.log_rate, log_rates[:-1])
+    before = np.append(of.log_rate, log_rates[:-1])
     of.rate, of.log_rate = float(rates[-1]), float(log_rates[-1])
     log_size = windows.logarithms(size)
     with np.errstate(invalid="ignore", over="ignore"):  # infinity less itself; a multiple of a rate that is all but it
-        jump = windows.update(of.next_update, log_size, windows.logarithms(part["learning_rate"]) - before)
-        held_up, agreeing = _steps(of, rates_before, part, log_size - before)
-        (agreeing,) = _without_rise(_fading(of.slowing, log_rates), agreeing)
+        jump = windows.update(of.sizes, log_size, windows.logarithms(part["learning_rate"]) - before)
+        ratio = log_size - before
+        held_up = _held(of.larger, windows.reference(of.ratio, ratio))
         nats, norms = loss_excess, excess - EXPLAINED_PER_NAT * np.minimum(loss_excess, EXPLAINED_NATS)
+    agreement = part["grad_agreement"]
+    agrees = windows.reference(of.agreement, agreement)
+    agreeing = _held(of.agreeing, np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees))
+    smaller = _fading(of.fading, ratio) | _fading(of.slowing, log_rates)
+    held_up, agreeing = _without_rise(smaller, held_up, agreeing)
     known = np.isfinite(loss_excess) & np.isfinite(excess)
     all_learned = part["training_loss"] == 0.0
     solved = (size == 0.0) & (all_learned | np.append(of.all_learned, all_learned[:-1]))
@@ -173,32 +172,6 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
         np.where(zero_updates, math.inf, jump),
         held_up,
     )
-
-
-def _drops(of: Seldom, before: Column, rates: Column) -> list[int]:
-    """Places of the records with which a schedule of the learning rate goes down by a step."""
-    known, drops = np.flatnonzero(~np.isnan(rates)), (rates > 0.0) & (rates <= before / RATE_FACTOR)
-    if not drops.any():  # as in most runs
-        of.pass_by(len(known))
-        return []
-    return [place for place in known.tolist() if of.update(bool(drops[place]))]
-
-
-def _steps(of: GradientEvidence, before: Column, part: Observations, ratios: Column) -> tuple[Column, Column]:
-    """Evidence of how steps follow one another, which is learned anew where the learning rate drops."""
-    dropped = _drops(of.drops, before, part["learning_rate"])
-    found = []
-    for begin, end in pairwise(sorted({0, *dropped, len(part)})):
-        if begin in dropped:
-            of.forget_steps()
-        rows = slice(begin, end)
-        larger = _held(of.larger, windows.reference(of.ratio, ratios[rows]))
-        agreement = part["grad_agreement"][rows]
-        agrees = windows.reference(of.agreement, agreement)
-        agrees = np.where(agreement <= 0.0, np.minimum(agrees, 0.0), agrees)
-        found.append(_without_rise(_fading(of.fading, ratios[rows]), larger, _held(of.agreeing, agrees)))
-    larger, agreeing = map(np.concatenate, zip(*found, strict=True))
-    return larger, agreeing
 
 
 def _without_rise(where: NDArray[np.bool_], *statistics: Column) -> tuple[Column, ...]:

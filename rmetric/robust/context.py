@@ -33,8 +33,8 @@ CADENCE_FACTOR = 3.0
 RATE_FACTOR, SAME_RATE = 3.0, 1.02
 """Growth of the learning rate at once that is none of a schedule's steps, and that within which two rates are alike."""
 RATES_BETWEEN = 96
-"""Learning rates that must have been without such a leap, up or down, before one is of a schedule: two optimizers that
-are logged in turn begin nothing anew."""
+"""Learning rates that must have been without such a leap before one is of a schedule: two optimizers that are logged in
+turn begin nothing anew."""
 ANNOUNCED, APART = 4, 18
 """Announced changes in a row, each less than so many records after the one before: what is lost, of all the first to be
 judged, is judged in the 18th record."""
@@ -153,28 +153,6 @@ class Trained:
         return parameters > before
 
 
-class Seldom:
-    """Whether something happens that has not happened in the last 96 learning rates.
-
-    >>> seldom = Seldom()
-    >>> [place for place in range(300) if seldom.update(place in (50, 120, 121, 250))]
-    [250]
-    """
-
-    def __init__(self, since: int = 0) -> None:
-        self._since = since
-
-    def pass_by(self, rates: int) -> None:
-        """Take in so many rates with which it does not happen."""
-        self._since += rates
-
-    def update(self, happens: bool) -> bool:
-        """Whether it does with the next rate, and is seldom."""
-        since = self._since
-        self._since = 0 if happens else since + 1
-        return happens and since >= RATES_BETWEEN
-
-
 class Restarts:
     """Whether a schedule of the learning rate begins again: the rate leaps up to what it has been before.
 
@@ -190,18 +168,20 @@ class Restarts:
     def __init__(self) -> None:
         self.rate = math.nan
         """The latest, NaN before any."""
-        self._largest, self._leaps = 0.0, Seldom()
+        self._largest, self._since = 0.0, 0
 
     def pass_by(self, rates: int, latest: float, largest: float) -> None:
         """Take in so many rates, positive and finite, none of which leaps."""
-        self._leaps.pass_by(rates)
+        self._since += rates
         self._remember(latest, largest)
 
     def changes(self, rate: float) -> bool:
         """Whether a record is the first after a restart; a rate that is no positive number says nothing."""
         if not 0.0 < rate < math.inf:
             return False
-        restarts = self._leaps.update(rate >= RATE_FACTOR * self.rate) and rate <= SAME_RATE * self._largest
+        leaps = rate >= RATE_FACTOR * self.rate
+        restarts = leaps and self._since >= RATES_BETWEEN and rate <= SAME_RATE * self._largest
+        self._since = 0 if leaps else self._since + 1
         self._remember(rate, rate)
         return restarts
 

@@ -6,7 +6,7 @@ import math
 from collections import deque
 
 from rmetric.measurements import Observation, reader
-from rmetric.robust.context import RATE_FACTOR, RATES_BETWEEN, Seldom
+from rmetric.robust.context import RATE_FACTOR
 from rmetric.robust.reference import (
     CLIP,
     LEVEL_RECORDS,
@@ -69,10 +69,6 @@ class Zeros:
     def none_lately(self) -> bool:
         """Whether the last size was no 0."""
         return self._zeros == 0
-
-    def expect(self, zeros: int) -> None:
-        """Take so many in a row for what the run has had, as an announced pause may."""
-        self._longest = max(self._longest, zeros)
 
     def pass_by(self, sizes: int) -> None:
         """Take in so many sizes none of which is 0, where :attr:`none_lately`."""
@@ -185,8 +181,9 @@ class GradientEvidence:
     copy of the weights, an error that all batches share. Mostly the loss does not tell. A cosine below 0, as in a
     valley that is crossed to and fro, is no agreement, even if those before were lower.
 
-    Both are learned anew where the learning rate drops to a third or less at once, as where a schedule goes by steps:
-    smaller steps leap to and fro less, so that gradients agree, and updates become larger for their rate.
+    Neither is evidence where the learning rate has come down to a third or less within a window, by a step of its
+    schedule or smoothly: smaller steps leap to and fro less, so that gradients agree, and updates become larger for
+    their rate.
     """
 
     statistics = (
@@ -212,42 +209,33 @@ class GradientEvidence:
     def __init__(self, window: int, warm_up: int, after: int, zeros: tuple[Zeros, Zeros] | None = None) -> None:
         self.after = after
         """Step after which the run, or what it does since it was changed, began."""
-        self._window, self._warm_up = window, warm_up
         self.norm = RobustTrend(window=window, warm_up=warm_up, floor=GRADIENT_FLOOR, growth=GRADIENT_GROWTH)
         """Course of ln(gradient norm)."""
         self.level = Level()
         """How far the last eight of these lay above it, in scales."""
-        self._update = Update(window, warm_up)  # so named in checkpoints; without the underscore it is a method's name
+        self.sizes = Update(window, warm_up)
+        """Sizes of updates, as their learning rates announce them."""
         self.rate = self.log_rate = math.nan
         """The latest learning rate and its logarithm; NaN before any."""
-        self.drops, self.slowing = Seldom(since=RATES_BETWEEN), Fading(window // 2, math.log(RATE_FACTOR))
-        """Whether the learning rate drops at once, and whether it comes down over half a window."""
+        self.ratio = RobustReference(window=window, warm_up=window, floor=UPDATE_FLOOR, clip=CLIP)
+        """ln of the update over its learning rate."""
+        self.larger = Held(LEVEL_RECORDS)
+        """How far the last of these ratios all lay above those before."""
+        self.agreement = UpperReference(window=window, warm_up=warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
+        """Cosine of a gradient and the one before."""
+        self.agreeing = Held(AGREEMENT_RECORDS)
+        """How far the last of these cosines all lay above those before."""
+        self.fading, self.slowing = Fading(), Fading(window, math.log(RATE_FACTOR))
+        """Whether updates fade for their rate, and whether the learning rate has come down."""
         self.zero_norms, self.zero_updates = zeros or (Zeros(warm_up), Zeros(warm_up))
         """Whether gradient norms and updates have become exactly 0."""
         self.all_learned = False
         """Whether the latest loss was 0."""
-        self.forget_steps()
-
-    @property
-    def next_update(self) -> Update:
-        """Size of the next update, as its learning rate announces it."""
-        return self._update
 
     @property
     def zeros(self) -> tuple[Zeros, Zeros]:
         """What is known of norms and updates of 0, for what comes after this."""
         return self.zero_norms, self.zero_updates
-
-    def forget_steps(self) -> None:
-        """Learn anew how steps follow one another: smaller ones leap to and fro less, and agree more."""
-        self.ratio = RobustReference(window=self._window, warm_up=self._window, floor=UPDATE_FLOOR, clip=CLIP)
-        """ln of the update over its learning rate."""
-        self.larger, self.fading = Held(LEVEL_RECORDS), Fading()
-        """How far the last of these ratios all lay above those before, and whether they fade."""
-        self.agreement = UpperReference(window=self._window, warm_up=self._warm_up, floor=AGREEMENT_FLOOR, clip=CLIP)
-        """Cosine of a gradient and the one before."""
-        self.agreeing = Held(AGREEMENT_RECORDS)
-        """How far the last of these cosines all lay above those before."""
 
     def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats.
@@ -263,12 +251,8 @@ class GradientEvidence:
         before, log_before = self.rate, self.log_rate
         if rate == rate:
             self.rate, self.log_rate = rate, logarithm(rate)
-            if self.drops.update(0.0 < rate <= before / RATE_FACTOR):  # a schedule goes down by a step
-                self.forget_steps()
-        jump = self._update.update(update, before, rate)
+        jump = self.sizes.update(update, before, rate)
         held, agreeing = self._steps(logarithm(update) - log_before, agreement)
-        if self.slowing.update(self.log_rate):  # smaller steps agree more
-            (agreeing,) = _without_rise(agreeing)
         if loss_level <= LEARNING:
             level, agreeing, held = _without_rise(level, agreeing, held)
         learned_before, self.all_learned = self.all_learned, loss == 0.0
@@ -284,7 +268,8 @@ class GradientEvidence:
         held = self.larger.update(self.ratio.update(ratio))
         agrees = self.agreement.update(agreement)
         agreeing = self.agreeing.update(min(agrees, 0.0) if agreement <= 0.0 else agrees)
-        if self.fading.update(ratio):  # the echo of one gradient
+        fading, slowing = self.fading.update(ratio), self.slowing.update(self.log_rate)
+        if fading or slowing:  # the echo of one gradient, or smaller steps
             held, agreeing = _without_rise(held, agreeing)
         return held, agreeing
 

@@ -135,22 +135,19 @@ class Statistics:
         self._gradients: GradientEvidence
         self._start()
 
-    def _start(self, after: int = 0, *, announced: bool = False) -> None:
+    def _start(self, after: int = 0) -> None:
         """Begin with no past, but for what does not depend on what a record stands for: events of the hardware, and
         whether gradients and updates were ever 0."""
         self._hardware.forget_times()
         self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
         zeros = self._gradients.zeros if after else None
-        if zeros and announced:
-            for each in zeros:  # another model may be trained for a while
-                each.expect(self._warm_up)
         self._gradients = GradientEvidence(self._window, self._warm_up, after, zeros)
         self._loss = LossEvidence(self._window, after)
 
     def update(self, observation: Observation) -> tuple[tuple[float, ...], ...]:
         """One tuple a component, NaN where a statistic cannot be judged."""
         if self._context.changes(observation):
-            self._start(observation.step - 1, announced=observation.announced)
+            self._start(observation.step - 1)
         loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
         loss = self._loss.update(observation, loss_z)
         gradients = self._gradients.update(observation, self._curve.excess, loss[0])
@@ -170,7 +167,7 @@ class Statistics:
         found = [np.empty((0, len(STATISTICS) - 1))]
         for part, anew in columns.alike(self._context, observations):
             if anew:
-                self._start(int(part.step[0]) - 1, announced=bool(part.announced[0]))
+                self._start(int(part.step[0]) - 1)
             found.append(
                 np.column_stack(columns.training(self._hardware, self._curve, self._gradients, self._loss, part))
             )

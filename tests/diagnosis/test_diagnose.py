@@ -190,7 +190,7 @@ def test_what_dips_for_a_while_and_is_up_again_to_the_end_has_not_passed(name: s
     ("halves_in", "leap", "larger", "told", "jump"),
     [
         (np.inf, 1.0, 30.0, "update RMS 0.0", False),
-        (25.0, 1.0, 1.6, "update RMS / learning rate 0.1", False),
+        (32.0, 1.0, 1.6, "update RMS / learning rate 0.1", False),
         (np.inf, 30.0, 1.0, "learning rate 0.3 at step 300; 0.01 before", True),
     ],
     ids=["update", "by the rate", "rate"],
@@ -200,7 +200,7 @@ def test_of_updates_that_rose_what_did_is_told(
 ) -> None:
     """A monitor knows the learning rate of the next update, and the size of the last one."""
     at = np.arange(400.0)
-    rates = 0.01 * 0.5 ** (at / halves_in) * np.where(at < 300, 1.0, leap)
+    rates = 0.01 * 0.5 ** (np.maximum(at - 260.0, 0.0) / halves_in) * np.where(at < 300, 1.0, leap)
     sizes = 0.1 * np.append(rates[0], rates[:-1]) * norms() * np.where(at < 300, 1.0, larger)
     columns = {"training_loss": losses(), "update_rms": sizes, "learning_rate": rates}
     (finding,) = diagnose(Observations(np.arange(400), columns)).findings

@@ -330,17 +330,15 @@ def test_a_size_that_becomes_zero_is_certain_in_the_third_record(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
-@pytest.mark.parametrize(("changed", "records"), [("thawed", ZEROS), ("planned_changes", 3 * (1 + 32))])
-def test_a_size_that_is_zero_from_a_change_on_is_told_later_where_that_was_announced(
-    name: str, changed: str, records: int
-) -> None:
+@pytest.mark.parametrize("changed", ["thawed", "planned_changes"])
+def test_a_size_that_is_zero_from_a_change_on_is_certain_in_the_third_record(name: str, changed: str) -> None:
     made = {name.partition(".")[0]: (LATER, 0.0)}
     if changed == "planned_changes":
         made[changed] = (slice(ONSET, ONSET + 1), 1.0)
     else:
         made["trained_parameters"] = (slice(None), np.where(np.arange(500) < ONSET, 10.0, 20.0))
     found = np.isposinf(statistic(name, disturbed(made)))
-    assert np.flatnonzero(found)[0] == ONSET + records - 1
+    assert np.flatnonzero(found)[0] == ONSET + ZEROS - 1
 
 
 @pytest.mark.parametrize("name", ["grad_norm.level", "update_rms.jump"])
@@ -427,10 +425,12 @@ def diverged(losses: list[float], planned_at: int | None = None) -> np.ndarray:
     return statistic("training_loss.diverged", Observations(np.arange(1, len(losses) + 1), columns))
 
 
-EXPLODES = [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0]
+EXPLODES = [4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 1200.0]
 
 
-@pytest.mark.parametrize("losses", [EXPLODES, [*[0.7] * 8, *[0.7 * 1.5**power for power in range(6)]]])
+@pytest.mark.parametrize(
+    "losses", [EXPLODES, [*[0.7] * 8, *[0.7 * 1.5**power for power in range(9)]], [0.7, *[8.0] * 6]]
+)
 def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: list[float]) -> None:
     assert np.flatnonzero(np.isposinf(diverged(losses))).tolist() == [len(losses) - 1]
 
@@ -438,7 +438,7 @@ def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: 
 @pytest.mark.parametrize(
     "losses",
     [
-        [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 4.8],  # a batch or two
+        [4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 4.8],  # a batch or two
         [2.0, 9.0, 2.0, 2.0, *[8.0] * 9],  # as high as it has been
         [-4.8, 4.7, 4.6, 4.7, *[60.0] * 9],  # no unit
         [1e-8 * 2**step for step in range(20)] + [0.011 + 0.001 * step for step in range(30)],  # nothing, at first
