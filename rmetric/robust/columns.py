@@ -20,11 +20,10 @@ from numpy.typing import NDArray
 from rmetric.measurements import LARGEST
 from rmetric.records import Observations, held
 from rmetric.robust import windows
-from rmetric.robust.context import RATE_FACTOR, Context, LearningCurve, Restarts
+from rmetric.robust.context import RATE_FACTOR, Context, LearningCurve, NewLows, Restarts
 from rmetric.robust.gradients import (
     EXPLAINED_NATS,
     EXPLAINED_PER_NAT,
-    LEARNING,
     Fading,
     GradientEvidence,
     Zeros,
@@ -107,6 +106,7 @@ def _passed_by(of: Incidents, observations: Observations) -> Column:
 def training(
     hardware: HardwareEvidence,
     curve: LearningCurve,
+    lows: NewLows,
     gradients: GradientEvidence,
     loss: LossEvidence,
     part: Observations,
@@ -117,8 +117,17 @@ def training(
     losses = np.where(np.isfinite(losses), np.clip(losses, -LARGEST, LARGEST), losses)
     loss_z, loss_excess = windows.curve(curve, windows.logarithms(np.maximum(part.step, 1.0)), losses)
     slowdown = windows.slowdown(hardware.slowdown, times)
-    of_loss = _loss(loss, part, losses, loss_z)
-    return slowdown, *_gradients(gradients, part, loss_excess, of_loss[0]), *of_loss
+    of_gradients = _gradients(gradients, part, loss_excess, _new_lows(lows, losses))
+    return slowdown, *of_gradients, *_loss(loss, part, losses, loss_z)
+
+
+def _new_lows(of: NewLows, losses: Column) -> NDArray[np.bool_]:
+    def told(last: list[Column]) -> NDArray[np.bool_]:
+        lowest = np.minimum.accumulate(np.append(of.lowest, last[0]))
+        before, of.lowest = lowest[:-1], float(lowest[-1])
+        return (np.median(last, axis=0) < before) & (before < math.inf)
+
+    return _over_last(of.recent, np.where(np.isfinite(losses), losses, math.nan), told) == 1.0
 
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
@@ -136,7 +145,9 @@ def _diverged(of: Diverged, losses: Column) -> Column:
     return found
 
 
-def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, loss_level: Column) -> tuple[Column, ...]:
+def _gradients(
+    of: GradientEvidence, part: Observations, loss_excess: Column, lows: NDArray[np.bool_]
+) -> tuple[Column, ...]:
     counts = part["non_finite_count"], np.where(part.announced, math.nan, part["settings_changed"])
     norm, size = part["grad_norm"], part["update_rms"]
     z, excess = windows.trend(of.norm, part.step - of.after, windows.logarithms(norm))
@@ -163,7 +174,7 @@ def _gradients(of: GradientEvidence, part: Observations, loss_excess: Column, lo
         _zeros(zeros, np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of.zero_norms, norm, all_learned), (of.zero_updates, size, solved))
     )
-    level, agreeing, held_up = _without_rise(loss_level <= LEARNING, _level(of.level, z), agreeing, held_up)
+    level, agreeing, held_up = _without_rise(lows, _level(of.level, z), agreeing, held_up)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rmetric.measurements import LARGEST, Observation, reader
 from rmetric.records import Observations
-from rmetric.robust.reference import CLIP, WINDOW, SortedWindow, UpperReference, doubt
+from rmetric.robust.reference import CLIP, LEVEL_RECORDS, WINDOW, SortedWindow, UpperReference, doubt, middle_of
 
 LOSS_FLOOR_SHARE = 0.002
 """Smallest scale of a training loss that matters, as a share of the loss: losses have no common unit."""
@@ -86,6 +86,33 @@ class Rewards:
             are_few = len(self._before) < FIRST_REWARDS
             self._hold = are_few or median(self._latest) >= self._before.quantile(LOW_SHARE)
         return self._hold and self._since < WINDOW
+
+
+class NewLows:
+    """Whether a model learns more than it ever did: the median of its last eight losses is below all that were before.
+
+    Large gradients, gradients that agree and larger updates are progress then, as where a plateau is left.
+
+    >>> lows = NewLows()
+    >>> [step for step, loss in enumerate([2.0] * 9 + [1.9] * 8) if lows.update(loss)]
+    [12, 13, 14, 15, 16]
+    """
+
+    def __init__(self) -> None:
+        self.recent: deque[float] = deque(maxlen=LEVEL_RECORDS)
+        """The last eight losses."""
+        self.lowest = math.inf
+        """Lowest of those before the next eight."""
+
+    def update(self, loss: float) -> bool:
+        """Whether it does with the next loss; one that is not finite is left out, and tells nothing."""
+        if not math.isfinite(loss):
+            return False
+        self.recent.append(loss)
+        if len(self.recent) < LEVEL_RECORDS:
+            return False
+        before, self.lowest = self.lowest, min(self.lowest, self.recent[0])
+        return middle_of(sorted(self.recent)) < before < math.inf
 
 
 class Cadence:

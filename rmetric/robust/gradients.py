@@ -46,9 +46,6 @@ their rows are random bytes) raised it by 0.36 to 0.62 for each nat that they ra
 EXPLAINED_NATS = 3.0
 """Nats of loss that explain something, at most: those bad batches had 2.4 to 3.4. However wrong its answers are, the
 gradient of a cross-entropy is bounded."""
-LEARNING = -1.0
-"""Mean deviation of the last eight losses from their course, in scales, below which large or equal gradients and larger
-updates are progress."""
 
 
 class Zeros:
@@ -163,7 +160,7 @@ class GradientEvidence:
     learn. An update may be that of the record before, as a monitor measures it, or of its own.
 
     One high gradient norm is no evidence: healthy runs of translation models have tenfold ones now and then. Eight that
-    are high on average are, unless the loss falls faster than before, as where a model leaves a plateau; or one
+    are high on average are, unless the loss makes new lows, as where a model leaves a plateau; or one
     together with its loss: ``unexplained`` tells a broken model from a bad batch in one
     record. A bad batch raises the loss, and the gradient by what such a loss explains; a healthy gradient that stands
     out leaves the loss where it was; a model that breaks raises the loss, and the gradient by more. It is the smaller
@@ -237,10 +234,10 @@ class GradientEvidence:
         """What is known of norms and updates of 0, for what comes after this."""
         return self.zero_norms, self.zero_updates
 
-    def update(self, observation: Observation, loss_excess: float, loss_level: float) -> tuple[float, ...]:
+    def update(self, observation: Observation, loss_excess: float, *, new_lows: bool) -> tuple[float, ...]:
         """The statistics of the next record, whose loss lies so far above its course, in nats.
 
-        ``loss_level``: how far the last eight lie above it on average, in scales.
+        ``new_lows``: whether the model learns more than it ever did (:class:`~rmetric.robust.context.NewLows`).
         """
         broken, changed, norm, loss, agreement, update, rate = self._read(observation)
         if observation.announced:
@@ -253,7 +250,7 @@ class GradientEvidence:
             self.rate, self.log_rate = rate, logarithm(rate)
         jump = self.sizes.update(update, before, rate)
         held, agreeing = self._steps(logarithm(update) - log_before, agreement)
-        if loss_level <= LEARNING:
+        if new_lows:
             level, agreeing, held = _without_rise(level, agreeing, held)
         learned_before, self.all_learned = self.all_learned, loss == 0.0
         solved = update == 0.0 and (self.all_learned or learned_before)

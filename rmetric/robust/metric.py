@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from rmetric.errors import UserError
 from rmetric.measurements import Observation, reader
 from rmetric.records import Observations
-from rmetric.robust.context import Context, LearningCurve, Rewards, bounded
+from rmetric.robust.context import Context, LearningCurve, NewLows, Rewards, bounded
 from rmetric.robust.gradients import GradientEvidence
 from rmetric.robust.hardware import HardwareEvidence
 from rmetric.robust.loss import LossEvidence
@@ -139,7 +139,7 @@ class Statistics:
         """Begin with no past, but for what does not depend on what a record stands for: events of the hardware, and
         whether gradients and updates were ever 0."""
         self._hardware.forget_times()
-        self._curve = LearningCurve(window=self._window, warm_up=self._warm_up)
+        self._curve, self._lows = LearningCurve(window=self._window, warm_up=self._warm_up), NewLows()
         zeros = self._gradients.zeros if after else None
         self._gradients = GradientEvidence(self._window, self._warm_up, after, zeros)
         self._loss = LossEvidence(self._window, after)
@@ -148,10 +148,10 @@ class Statistics:
         """One tuple a component, NaN where a statistic cannot be judged."""
         if self._context.changes(observation):
             self._start(observation.step - 1)
-        loss_z = self._curve.update(observation.step, bounded(observation["training_loss"]))
-        loss = self._loss.update(observation, loss_z)
-        gradients = self._gradients.update(observation, self._curve.excess, loss[0])
-        found = self._hardware.update(observation), gradients, loss
+        loss = bounded(observation["training_loss"])
+        of_loss = self._loss.update(observation, self._curve.update(observation.step, loss))
+        of_gradients = self._gradients.update(observation, self._curve.excess, new_lows=self._lows.update(loss))
+        found = self._hardware.update(observation), of_gradients, of_loss
         if not self._rewards.hold(observation["reward"]):
             return found
         return tuple(  # value == value: not NaN, without a call
@@ -168,9 +168,8 @@ class Statistics:
         for part, anew in columns.alike(self._context, observations):
             if anew:
                 self._start(int(part.step[0]) - 1)
-            found.append(
-                np.column_stack(columns.training(self._hardware, self._curve, self._gradients, self._loss, part))
-            )
+            parts = self._hardware, self._curve, self._lows, self._gradients, self._loss
+            found.append(np.column_stack(columns.training(*parts, part)))
         statistics = np.column_stack([incidents, np.concatenate(found)])
         if self._rewards.told or observations.has("reward"):
             hold = np.array([self._rewards.hold(reward) for reward in observations["reward"].tolist()], dtype=bool)
