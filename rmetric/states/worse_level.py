@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -39,14 +40,28 @@ def worse_level(observations: Observations) -> Evidence | None:
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences), an agent is known to get more reward than at the best
-    level (there is then more to predict), or the learning rate is known to be higher than at the
-    best level, and to have been as high before it, where the loss was as high as now (a restart of the schedule). What
-    was before a change that somebody has announced is no level to be kept. Losses below 0 say nothing of how good a
-    model is (policy gradients, log-densities), and are not judged; nor is a loss that begins at 0, since it can only
-    rise (a penalty for leaving a reference, a value network before its first reward). One that comes to 0 is that of a
-    margin which all examples of a batch keep.
+    level (there is then more to predict), or the learning rate is known to be higher than at the best level, and to
+    have been as high before it, where the loss was as high as now (a restart of the schedule). What was before a
+    change that was announced is no level to be kept, unless it had been lost by then: the loss had left it, and was
+    as high in the two blocks before the change as it is now. Losses below 0 say nothing of how good a model is (policy
+    gradients, log-densities), and are not judged; nor is a loss that begins at 0, since it can only rise (a penalty
+    for leaving a reference, a value network before its first reward). One that comes to 0 is that of a margin which
+    all examples of a batch keep.
     """
-    observations = since_planned(observations)
+    since_latest = _since_change(since_planned(observations))
+    if since_latest is not None and since_latest.score > 0.0:
+        return since_latest
+    changes = np.flatnonzero(observations.announced).tolist()
+    for begin, change in reversed([*pairwise([0, *changes])]):
+        if change - begin >= LEAST_RECORDS:
+            lost = _since_change(observations.rows(slice(begin, None)), int(observations.step[change]))
+            if lost is not None and lost.score > 0.0:
+                return lost
+    return since_latest
+
+
+def _since_change(observations: Observations, next_change: int | None = None) -> Evidence | None:
+    """Evidence in the records since a change: that its level had been lost before the next one, if there is any."""
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() < 0.0 or loss.values[0] == 0.0:
         return None
@@ -62,8 +77,10 @@ def worse_level(observations: Observations) -> Evidence | None:
     first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
     ends = np.append(blocks.steps, loss.steps[-1] + 1)
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
-    none = distance < LEAST_DISTANCE or _is_meant(
-        observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale
+    none = (
+        distance < LEAST_DISTANCE
+        or not (next_change is None or _had_been_lost(blocks, settled, since, next_change))
+        or _is_meant(observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale)
     )
     return Evidence(
         score=0.0 if none else distance,
@@ -78,6 +95,12 @@ def _now(end: Floats) -> str:
     if rises(end) <= RISING:
         return f"still rises, and is at about {end[-1]:.4g}"
     return f"has settled at about {end.min():.4g}"
+
+
+def _had_been_lost(blocks: Series, settled: float, since: int, change: int) -> bool:
+    """Whether a loss had risen by a step, and was as high in the last two whole blocks before it as it is now."""
+    whole = int(np.searchsorted(blocks.steps, change, side="right")) - 1
+    return since < change and float(np.median(blocks.values[:whole][-2:])) >= settled
 
 
 def _is_meant(

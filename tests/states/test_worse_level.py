@@ -102,6 +102,15 @@ def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
     assert names(run) == ["WORSE_LEVEL"]
 
 
+@pytest.mark.parametrize(("risen", "found"), [(200, True), (300, False), (305, False)])
+def test_a_change_that_is_announced_after_a_level_was_lost_does_not_excuse_it(risen: int, found: bool) -> None:
+    planned = np.where(np.isin(np.arange(RECORDS), (100, 300, 370)), 1.0, math.nan)
+    training = FALLING + np.where(np.arange(RECORDS) >= risen, 1.0, 0.0)
+    states = states_of(observed(training_loss=training, planned_changes=planned))
+    assert [state.name for state in states] == ["WORSE_LEVEL"] * found
+    assert all(abs(state.since - risen) < 3 for state in states)
+
+
 @pytest.mark.parametrize("told", ["learning_rate", "planned_changes"])
 def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
     after = np.arange(RECORDS) >= 300
