@@ -68,6 +68,22 @@ def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rise
 
 
 @pytest.mark.parametrize(
+    ("course", "later", "found"),
+    [(1.0 + 0.05 * normal(3), 10.0, ["WORSE_LEVEL"]), (FALLING, 10.0, ["WORSE_LEVEL"]), (FALLING, 2.0, [])],
+    ids=["of a model that was trained before", "stays", "comes back"],
+)
+def test_a_leap_for_good_is_told_though_no_validation_loss_shows_it(
+    course: np.ndarray, later: float, found: list[str]
+) -> None:
+    at = np.arange(RECORDS)
+    training = course * np.where(at < 200, 1.0, np.where(at < 250, 10.0, later))
+    validation = np.where(at % 20 == 19, 1.0, math.nan)
+    states = states_of(observed(training_loss=training, validation_loss=validation))
+    assert [state.name for state in states] == found
+    assert all("does not show this leap" in state.sentence and state.since == 201 for state in states)
+
+
+@pytest.mark.parametrize(
     ("rate_now", "found"), [(1.0, False), (1.5, True), (0.1, True)], ids=["back", "never so high", "as at the best"]
 )
 def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
