@@ -28,8 +28,8 @@ FAR = 10.0
 RISING = 0.01
 """Largest p-value of a rise of the blocks at the end: it has not settled."""
 LEAP_FACTOR, LEAP_RECORDS = 2.0, 10
-"""Factor from the highest losses before a leap to the lowest after it, and of how many records: healthy losses that
-climb by design come to 1.4, those of bugs that validation losses do not show to 3 and more."""
+"""Factor from the highest losses before a leap to the lowest after it, and of how many records: of healthy losses that
+climb by design and stay up it is at most 1.4, of those of bugs that validation losses do not show 3 and more."""
 UNSEEN = "; the validation loss does not show this leap: objective, scale or training batches may be others since then"
 FLOOR = 0.01
 """Share of the fall from the run's first block to its best level below which a difference is none."""
