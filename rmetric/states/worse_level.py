@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,6 +27,10 @@ FAR = 10.0
 """Multiple of the distance between the two levels above which a block says nothing of the noise about them."""
 RISING = 0.01
 """Largest p-value of a rise of the blocks at the end: it has not settled."""
+LEAP_FACTOR, LEAP_RECORDS = 2.0, 10
+"""Factor from the highest losses before a leap to the lowest after it, and of how many records: of healthy losses that
+climb by design and stay up it is at most 1.4, of those of bugs that validation losses do not show 3 and more."""
+UNSEEN = "; the validation loss does not show this leap: objective, scale or training batches may be others since then"
 FLOOR = 0.01
 """Share of the fall from the run's first block to its best level below which a difference is none."""
 
@@ -38,15 +43,29 @@ def worse_level(observations: Observations) -> Evidence | None:
     the loss that parts the better ones from the worse ones best.
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
-    worse than those before (an annealed term, longer sequences), an agent is known to get more reward than at the best
-    level (there is then more to predict), or the learning rate is known to be higher than at the
-    best level, and to have been as high before it, where the loss was as high as now (a restart of the schedule). What
-    was before a change that somebody has announced is no level to be kept. Losses below 0 say nothing of how good a
-    model is (policy gradients, log-densities), and are not judged; nor is a loss that begins at 0, since it can only
-    rise (a penalty for leaving a reference, a value network before its first reward). One that comes to 0 is that of a
-    margin which all examples of a batch keep.
+    worse than those before (an annealed term, longer sequences) though the loss did not leap for good to twice its
+    level or more, an agent is known to get more reward than at the best level (there is then more to predict), or the
+    learning rate is known to be higher than at the best level, and to have been as high before it, where the loss was
+    as high as now (a restart of the schedule). What was before a change that was announced is no level to be kept,
+    unless it had been lost by then: the loss had left it, and was as high in the two blocks before the change as it is
+    now. Losses below 0 say nothing of how good a model is (policy gradients, log-densities), and are not judged; nor is
+    a loss that begins at 0, since it can only rise (a penalty for leaving a reference, a value network before its first
+    reward). One that comes to 0 is that of a margin which all examples of a batch keep.
     """
-    observations = since_planned(observations)
+    since_latest = _since_change(since_planned(observations))
+    if since_latest is not None and since_latest.score > 0.0:
+        return since_latest
+    changes = np.flatnonzero(observations.announced).tolist()
+    for begin, change in reversed([*pairwise([0, *changes])]):
+        if change - begin >= LEAST_RECORDS:
+            lost = _since_change(observations.rows(slice(begin, None)), int(observations.step[change]))
+            if lost is not None and lost.score > 0.0:
+                return lost
+    return since_latest
+
+
+def _since_change(observations: Observations, next_change: int | None = None) -> Evidence | None:
+    """Evidence in the records since a change: that its level had been lost before the next one, if there is any."""
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() < 0.0 or loss.values[0] == 0.0:
         return None
@@ -62,14 +81,19 @@ def worse_level(observations: Observations) -> Evidence | None:
     first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
     ends = np.append(blocks.steps, loss.steps[-1] + 1)
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
-    none = distance < LEAST_DISTANCE or _is_meant(
-        observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale
+    as_good = _still_as_good(finite(observations, "validation_loss"), since)
+    leapt = as_good and _leapt(loss, since, settled)
+    none = (
+        distance < LEAST_DISTANCE
+        or not (next_change is None or _had_been_lost(blocks, settled, since, next_change))
+        or (as_good and not leapt)
+        or _is_meant(observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale)
     )
     return Evidence(
         score=0.0 if none else distance,
         since=since,
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
-        sentence=f"the training loss {_now(blocks.values[-end:])}; it had been at {best:.4g}",
+        sentence=f"the training loss {_now(blocks.values[-end:])}; it had been at {best:.4g}{UNSEEN if leapt else ''}",
     )
 
 
@@ -80,14 +104,19 @@ def _now(end: Floats) -> str:
     return f"has settled at about {end.min():.4g}"
 
 
+def _had_been_lost(blocks: Series, settled: float, since: int, change: int) -> bool:
+    """Whether a loss had risen by a step, and was as high in the last two whole blocks before it as it is now."""
+    whole = int(np.searchsorted(blocks.steps, change, side="right")) - 1
+    return since < change and float(np.median(blocks.values[:whole][-2:])) >= settled
+
+
 def _is_meant(
     observations: Observations, blocks: Series, best_at: int, settled_at: int, since: int, margin: float
 ) -> bool:
-    """True if the loss is known to climb by design: as evaluations, rewards or a restart of the schedule show it."""
+    """True if the loss is known to climb by design: as rewards or a restart of the schedule show it."""
     then, rates = int(blocks.steps[best_at + SMOOTHED]), finite(observations, "learning_rate")
     return (
-        _still_as_good(finite(observations, "validation_loss"), since)
-        or _gets_more(finite(observations, "reward"), then, since)
+        _gets_more(finite(observations, "reward"), then, since)
         or float(blocks.values[settled_at]) <= expected(blocks, best_at, settled_at, rates) + margin
     )
 
@@ -117,6 +146,15 @@ def _still_as_good(held_out: Series, since: int) -> bool:
     now = float(np.median(held_out.values[len(before) :][-SMOOTHED:]))
     best = float(before.min())
     return now <= best + min(max(noise(held_out.values), 0.0), abs(best))
+
+
+def _leapt(loss: Series, since: int, settled: float) -> bool:
+    """True if the loss came to twice its level at once, by all of some records, and still is nearer to that."""
+    at = int(np.searchsorted(loss.steps, since))
+    before, after = loss.values[max(at - LEAP_RECORDS, 0) : at], loss.values[at : at + LEAP_RECORDS]
+    if not len(before) or after.min() < LEAP_FACTOR * before.max():
+        return False
+    return settled > 0.5 * float(np.median(before) + np.median(after))
 
 
 def _gets_more(rewards: Series, then: int, since: int) -> bool:

@@ -829,13 +829,20 @@ def test_a_loss_that_explodes_is_an_error_whatever_rose_first(held_out: bool) ->
     assert "gradient norm" in finding.sentence
 
 
-def test_a_loss_that_stays_manifold_is_told_though_the_model_is_as_good() -> None:
+@pytest.mark.parametrize(
+    ("last", "told", "times"), [(200.0, ("WORSE_LEVEL", "warning"), "84"), (60.0, ("GRADIENT_RISE", "note"), "25.5")]
+)
+def test_a_loss_that_stays_manifold_is_told_though_the_model_is_as_good(
+    last: float, told: tuple[str, str], times: str
+) -> None:
     loss, norm = losses(600), norms(600)
-    loss[300:], norm[300:] = 200.0 * loss[300:], 200.0 * norm[300:]  # summed up, and no mean any more
+    factor = np.geomspace(200.0, last, 300)  # summed up, and no mean any more
+    loss[300:], norm[300:] = factor * loss[300:], factor * norm[300:]
     held_out = np.where(np.arange(600) % 20 == 0, 3.0 - np.arange(600) / 600.0, np.nan)
     columns = {"training_loss": loss, "grad_norm": norm, "validation_loss": held_out}
     (finding,) = diagnose(Observations(np.arange(600), columns)).findings
-    assert finding.severity == "note" and "the loss stays high: it ends 84 times as high" in finding.sentence
+    assert (finding.name, finding.severity) == told
+    assert f"the loss stays high: it ends {times} times as high" in finding.sentence
 
 
 def test_a_loss_that_has_risen_before_the_first_alert_is_compared_with_the_lowest() -> None:

@@ -68,6 +68,22 @@ def test_a_training_loss_that_climbs_by_design_is_no_worse_level(validation_rise
 
 
 @pytest.mark.parametrize(
+    ("course", "later", "found"),
+    [(1.0 + 0.05 * normal(3), 10.0, ["WORSE_LEVEL"]), (FALLING, 10.0, ["WORSE_LEVEL"]), (FALLING, 2.0, [])],
+    ids=["of a model that was trained before", "stays", "comes back"],
+)
+def test_a_leap_for_good_is_told_though_no_validation_loss_shows_it(
+    course: np.ndarray, later: float, found: list[str]
+) -> None:
+    at = np.arange(RECORDS)
+    training = course * np.where(at < 200, 1.0, np.where(at < 250, 10.0, later))
+    validation = np.where(at % 20 == 19, 1.0, math.nan)
+    states = states_of(observed(training_loss=training, validation_loss=validation))
+    assert [state.name for state in states] == found
+    assert all("does not show this leap" in state.sentence and state.since == 201 for state in states)
+
+
+@pytest.mark.parametrize(
     ("rate_now", "found"), [(1.0, False), (1.5, True), (0.1, True)], ids=["back", "never so high", "as at the best"]
 )
 def test_a_loss_that_climbs_with_a_restarted_learning_rate_is_no_worse_level(rate_now: float, found: bool) -> None:
@@ -100,6 +116,15 @@ def test_a_level_that_was_left_on_purpose_is_no_worse_one() -> None:
     assert names(run) == []
     run.columns["training_loss"][330:] += 1.0  # and once more, which nobody has announced
     assert names(run) == ["WORSE_LEVEL"]
+
+
+@pytest.mark.parametrize(("risen", "found"), [(200, True), (300, False), (305, False)])
+def test_a_change_that_is_announced_after_a_level_was_lost_does_not_excuse_it(risen: int, found: bool) -> None:
+    planned = np.where(np.isin(np.arange(RECORDS), (100, 300, 370)), 1.0, math.nan)
+    training = FALLING + np.where(np.arange(RECORDS) >= risen, 1.0, 0.0)
+    states = states_of(observed(training_loss=training, planned_changes=planned))
+    assert [state.name for state in states] == ["WORSE_LEVEL"] * found
+    assert all(abs(state.since - risen) < 3 for state in states)
 
 
 @pytest.mark.parametrize("told", ["learning_rate", "planned_changes"])
