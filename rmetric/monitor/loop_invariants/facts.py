@@ -11,6 +11,7 @@ from rmetric.monitor.loop_invariants.base import Invariant
 
 TURNED = "gradient_turned"
 TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(4)]
+"""Of a batch's tensors as many as are looked at."""
 FACTS = {
     "weights_changed": Change(WEIGHT, "the updated one", "another"),
     "gradients_kept": Change(KEPT_GRADIENT, "none", "an old one"),
