@@ -10,10 +10,13 @@ from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 
 TURNED = "gradient_turned"
+TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(4)]
+"""Of a batch's tensors as many as are looked at."""
 FACTS = {
     "weights_changed": Change(WEIGHT, "the updated one", "another"),
     "gradients_kept": Change(KEPT_GRADIENT, "none", "an old one"),
     "batch_repeated": Change(BATCH, "a new one", "the one before"),
+    **dict.fromkeys(TENSORS_REPEATED, Change(BATCH, "a new one", "in part the one before")),
     "examples_repeated": Change(EXAMPLES, "different examples", "copies"),
     "targets_alike": Change(TARGETS, "several classes", "one class"),
     "statistics_still": Change(STATISTICS, "moving", "still"),

@@ -78,5 +78,9 @@ class LoopInvariants:
         self._of_agent |= math.isfinite(measured.get("reward", math.nan))
         if self._of_agent:
             measured = {**measured, **dict.fromkeys(OF_ITS_OWN, math.nan)}
-        found = [invariant.update(measured) for invariant in self._invariants]
-        return [change for change in found if change is not None]
+        found: dict[str, Change] = {}  # a batch that is the one before is so in each of its tensors, too
+        for invariant in self._invariants:
+            change = invariant.update(measured)
+            if change is not None:
+                found.setdefault(change.setting, change)
+        return [*found.values()]

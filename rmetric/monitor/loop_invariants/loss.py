@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from rmetric.advice import LOSS, LOSS_GRADIENT
 from rmetric.monitor.kept_settings import Change
-from rmetric.monitor.loop_invariants.base import Invariant, OfLate, in_short
+from rmetric.monitor.loop_invariants.base import HELD, Invariant, OfLate, in_short
 
 NOTHING_TO_LEARN = Change(LOSS_GRADIENT, "not 0", "exactly 0, as the loss is")
-LOSS_FALLS = 10.0
-"""Factor of the loss at once that is no learning."""
+LOSS_FALLS, LOSS_LEAPS = 0.1, 0.5
+"""Share of the loss to which it falls at once and that is no learning: of a noisy one, and of one that is not."""
 
 
 class NothingToLearn(Invariant):
@@ -33,23 +33,33 @@ class NothingToLearn(Invariant):
 
 
 class LossFalls(OfLate):
-    """The loss is not ten times as small as any of the last 32, three times in a row.
+    """The loss does not leap far below those of the last 32, three times in a row.
 
-    A loss falls as a model learns, but not tenfold at once. One that has become another function does, one that is
-    averaged over what is masked, or one whose answer has come to be among the inputs. Of a loss that is 0, as one
-    batch without a target makes it, no ratio tells. One that becomes negative comes as near to 0 as it likes.
+    Far is a tenth of the smallest, or below half of it and below it by more than they differ, be it below 0. A loss
+    falls as a model learns, but not so far at once. One that has become another function does, one that is averaged
+    over what is masked, one of which a term has lost its sign, or one whose answer has come to be among the inputs. Of
+    a loss that is 0, as one batch without a target makes it, no ratio tells; nor beside one that was negative. One
+    that is the noise of the updates falls with their learning rate: where that is halved, all begins anew.
     """
 
     breaks = 3
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._rate = math.nan
+
     def _value(self, measured: Mapping[str, float]) -> float:
-        loss = measured.get("training_loss", math.nan)
-        if loss < 0.0:
+        before, self._rate = self._rate, measured.get("learning_rate", math.nan)
+        if self._rate <= before * LOSS_LEAPS:
             self.begin_anew()
-        return loss if 0.0 < loss < math.inf else math.nan
+        loss = measured.get("training_loss", math.nan)
+        return loss if math.isfinite(loss) and loss != 0.0 else math.nan
 
     def _is_far(self, least: float, most: float) -> bool:
-        return self._now * LOSS_FALLS < least
+        if least <= 0.0 or len(self._usual) < HELD:
+            return False
+        leapt = self._now < min(LOSS_LEAPS * least, least - (most - least))
+        return leapt or 0.0 < self._now < LOSS_FALLS * least
 
     def change(self) -> Change:
         return Change(LOSS, f"at least {min(self._usual, default=math.nan):.3g}", in_short(self._now))

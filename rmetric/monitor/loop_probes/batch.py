@@ -24,6 +24,9 @@ EXAMPLES, FEW = 1024, 4
 WEIGHT_BITS, KEYS = 19, 16_777_213
 """Bits of the weights by which a batch's entries, of 32 bits, are added up: the sum does not overflow 64. Its rest by
 the largest prime of 24 bits is a whole number in single precision."""
+ROWS, COLUMNS, VARIED = 32, 8, 16
+"""Examples of a tensor, and entries of each, that are compared with the next example's, and how many must differ for a
+repetition to be no chance, as it is of classes of few examples, of the positions of tokens, or of a mask of ones."""
 PASSES = 4
 """Passes of a step that may still train, at most, of which the batch is remembered."""
 
@@ -50,8 +53,8 @@ class BatchProbe:
     So an agent that acts with gradients before it learns is looked at as it learns. In the first two steps, and where
     no gradient is seen, as of what is returned in an object of a kind of its own, it is the first pass of all.
 
-    Is it the one before, by which number is it known again, are its examples copies, how large are the inputs, and
-    around which mean?
+    Is it the one before, or one of its tensors, by which number is it known again, are its examples copies, how large
+    are the inputs, and around which mean?
 
     Parameters
     ----------
@@ -71,6 +74,7 @@ class BatchProbe:
         self.shape: Shape = ()
         """Of each tensor of the latest batch that was looked at; empty: none was."""
         self._before: Tensor | None = None
+        self._keys: dict[int, Tensor] = {}  # of the tensors of the latest batch, by place
         self._weights = self._mixed = torch.empty(0)
         self._measured: Measured = {}
         self._passes: WeakSet[_Pass] = WeakSet()
@@ -90,8 +94,10 @@ class BatchProbe:
         """``batch_repeated``, ``batch_key``, ``examples_repeated``, ``input_scale`` and ``input_mean``, on the device.
 
         Two truth values, the second where half of the examples or more are copies of others; a whole number that is the
-        same for the same batch; the inputs' root mean square, and their mean. ``None`` or missing: not known, as where
-        the model is given no tensors. The next step begins.
+        same for the same batch; the inputs' root mean square, and their mean. Of a batch of several tensors also
+        ``tensor_0_repeated`` to ``tensor_3_repeated``: is that one, of examples that differ, the one before? ``None``
+        or missing: not known, as where the model is given no tensors, or one of another shape than before. The next
+        step begins.
         """
         self.settle()
         self._called = None
@@ -151,14 +157,15 @@ class BatchProbe:
             self.settle()
 
     def _look(self, batch: Sequence[Tensor]) -> None:
-        self.shape = tuple([tuple(tensor.shape) for tensor in batch])
+        shapes, self.shape = self.shape, tuple([tuple(tensor.shape) for tensor in batch])
         tensors = [*map(_by_example, batch)]
-        samples = [sample_of(tensor) for tensor in tensors]
+        samples = [sample_of(tensor).float() for tensor in tensors]
         home = samples[0].device  # to fetch what is elsewhere could wait
-        now = torch.cat([sample.float() for sample in samples if sample.device == home])
+        keys = {place: self._key(sample) for place, sample in enumerate(samples) if sample.device == home}
         # One number is none of the inputs: the Trainer of transformers hands over how many targets there are.
-        inputs = next((sample.float() for sample in samples if sample.is_floating_point() and len(sample) > 1), None)
-        key = self._key(now)
+        fractions = (some for given, some in zip(batch, samples, strict=True) if given.is_floating_point())
+        inputs = next((some for some in fractions if len(some) > 1), None)
+        key = self._key(torch.stack([*keys.values()]))
         self._measured = {
             "batch_repeated": is_same(key, self._before),
             "batch_key": key % KEYS,
@@ -166,14 +173,29 @@ class BatchProbe:
             "input_scale": None if inputs is None else torch.linalg.vector_norm(inputs) / math.sqrt(len(inputs)),
             "input_mean": None if inputs is None else inputs.mean(),
         }
-        self._before = key
+        if len(keys) > 1:
+            self._measured |= self._each_repeated(tensors, keys, shapes)
+        self._before, self._keys = key, keys
+
+    def _each_repeated(self, tensors: Sequence[Tensor], keys: Mapping[int, Tensor], shapes: Shape) -> Measured:
+        """Of each tensor beside others whether it is the one before: others may be drawn anew, or carried on.
+
+        What follows from its shape alone, as a causal mask does, is never looked at or never new.
+        """
+        found: Measured = {}
+        for place, key in keys.items():
+            same = is_same(key, self._keys.get(place)) if shapes[place : place + 1] == (self.shape[place],) else None
+            if same is not None:
+                found[f"tensor_{place}_repeated"] = same & _are_varied(tensors[place])
+        return found
 
     def _key(self, sample: Tensor) -> Tensor:
         """Sum of the entries' bits, weighted: what differs in an entry has another, whatever its size."""
         if self._weights.device != sample.device or not len(self._weights):
             cosines = torch.arange(1, TENSORS * INPUTS + 1, device=sample.device).cos()
             self._weights = (cosines * 2**WEIGHT_BITS).long()
-        return (sample.view(torch.int32) * self._weights[: len(sample)]).sum()
+        bits = sample.view(torch.int32)
+        return (bits * self._weights[: len(bits)]).sum()
 
     def _copies(self, tensors: Sequence[Tensor]) -> Tensor | None:
         """Whether at least half of the examples are copies; of the first tensor that holds several numbers of each."""
@@ -208,6 +230,12 @@ def _parts(model: nn.Module) -> list[nn.Module]:
 def _has_graph(value: Any) -> bool:
     """Whether this is a tensor that a gradient may come to, in the passes of this step alone."""
     return is_plain(value) and value.grad_fn is not None
+
+
+def _are_varied(tensor: Tensor) -> Tensor:
+    """Whether examples differ from the next in many entries; of a tensor as :func:`_by_example` gives it."""
+    few = tensor[:: stride_of(len(tensor), ROWS), :: stride_of(tensor.shape[1], COLUMNS)].float()
+    return (few[1:] != few[:-1]).count_nonzero() >= VARIED
 
 
 def _by_example(tensor: Tensor) -> Tensor:

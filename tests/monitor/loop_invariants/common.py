@@ -75,6 +75,14 @@ class Loop:
             parameter.mul_(1.0 + 1e-6)
 
 
+class TakesMore(nn.Sequential):
+    """A model that is called with more than its inputs."""
+
+    def forward(self, *given: Tensor) -> Tensor:
+        outputs: Tensor = super().forward(given[0])
+        return outputs
+
+
 class WeightsNudged(Loop):
     def between(self) -> None:
         if self.broken:

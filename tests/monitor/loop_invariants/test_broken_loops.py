@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ from tests.monitor.loop_invariants.common import (
     Normalised,
     Numbered,
     Scheduled,
+    TakesMore,
     TurnedAfterTheCall,
     WeightsNudged,
     told,
@@ -58,6 +60,19 @@ class OldCopies(Loop):
 class SameBatch(Numbered):
     def number(self) -> int:
         return min(self.step, ONSET)
+
+
+class SameBatchMasked(SameBatch):
+    """The same batch, and beside it a mask that is drawn anew."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(model=TakesMore(nn.Linear(8, 3)), **options)
+
+    def passes(self) -> Tensor:
+        mask = torch.rand(32, 8, generator=torch.Generator().manual_seed(-self.step)) < 0.5
+        loss: Tensor = self.model(self.batch() * mask, mask, self.batch()).square().mean()
+        loss.backward()
+        return loss
 
 
 class FewInTurn(Numbered):
@@ -209,6 +224,7 @@ BREAKS = {
     WeightsNudged: FACTS["weights_changed"].setting,
     OldCopies: FACTS["weights_changed"].setting,
     SameBatch: FACTS["batch_repeated"].setting,
+    SameBatchMasked: FACTS["batch_repeated"].setting,
     NotNormalised: INPUTS,
     NotCentred: CENTRE,
     AnotherLoss: LOSS,

@@ -23,6 +23,7 @@ from tests.monitor.loop_invariants.common import (
     Normalised,
     Numbered,
     Scheduled,
+    TakesMore,
     TurnedAfterTheCall,
     WeightsNudged,
     told,
@@ -353,6 +354,33 @@ class OneClassNowAndThen(Classified):
         return super().labels() if self.step % 7 else torch.zeros(32, dtype=torch.long)
 
 
+class Padded(Loop):
+    """Sentences become so long from the onset on that none is padded, and of the same length now and then."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(model=TakesMore(nn.Linear(8, 3)), **options)
+
+    def passes(self) -> Tensor:
+        drawn = torch.Generator().manual_seed(self.step)
+        lengths = torch.full((32,), 20) if self.broken else torch.randint(3, 20, (32,), generator=drawn)
+        mask = torch.arange(20) < lengths[:, None]
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        causal = torch.full((min(self.step, ONSET),) * 2, -math.inf).triu(1)
+        loss: Tensor = self.model(self.batch(), mask, positions, causal).square().mean()
+        loss.backward()
+        return loss
+
+
+class Conditioned(Padded):
+    """From the onset on the four examples of a batch are of the same classes twice by chance."""
+
+    def passes(self) -> Tensor:
+        classes = torch.tensor([0, 1, 1, 0]) if self.step in (ONSET, ONSET + 1, ONSET + 2) else torch.randint(9, (4,))
+        loss: Tensor = self.model(self.batch()[:4], classes).square().mean()
+        loss.backward()
+        return loss
+
+
 class FewExamples(Loop):
     """Examples are drawn with replacement from very few."""
 
@@ -370,7 +398,7 @@ class FewExamples(Loop):
         EpochsOf8, EpochsOf40, Shuffled, ComesBack,
         SharpnessAware, AnotherGroup, LivelyInputs, Skipped, Normalised, Clips, ClippedByValue, ClippedByThePast,
         ClippedNowAndThen, UnscaledAfterwards, Scheduled, WarmedUp, Restarted, FewExamples, Classified,
-        OneClassNowAndThen, Frozen, PrunedByTorch, TrainedInBlocks, Faded,
+        Padded, Conditioned, OneClassNowAndThen, Frozen, PrunedByTorch, TrainedInBlocks, Faded,
         SharedByExperts, Accumulated, Noisy, Penalised, GoesUpNowAndThen,
     ],
     ids=lambda kind: kind.__name__,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import warn_if_has_hooks
 
+from rmetric.monitor.loop_invariants.facts import TENSORS_REPEATED
 from rmetric.monitor.loop_probes import BatchProbe
 
 
@@ -49,6 +50,29 @@ def test_tensors_are_found_wherever_they_are_in_the_arguments() -> None:
     assert [float(scale) for scale, _ in scales if scale is not None] == [3.0, 3.0, 3.0]
     assert scales[0][1] is None
     assert [bool(repeated) for _, repeated in scales[1:]] == [True, False]
+
+
+def test_of_several_tensors_each_is_compared_with_the_one_of_its_shape_before() -> None:
+    class Takes(nn.Module):
+        def forward(self, *_: Tensor) -> None:
+            pass
+
+    model = Takes()
+    probe = BatchProbe(model)
+    inputs, ones = torch.randn(4, 8), torch.ones(4, 8)
+    told = []
+    for batch in (
+        (inputs, torch.randn(4, 8), ones),
+        (inputs.clone(), torch.randn(4, 8), ones),  # ones come again by chance
+        (inputs, inputs[:3], ones),
+        (inputs,),
+        (inputs, inputs, inputs),
+    ):
+        model(*batch)
+        measured = probe.measure()
+        told.append([None if (of := measured.get(name)) is None else bool(of) for name in TENSORS_REPEATED])
+    nothing = [None] * 4
+    assert told == [nothing, [True, False, False, None], [True, None, False, None], nothing, [True, None, None, None]]
 
 
 def test_a_model_that_a_loop_calls_in_parts_is_looked_at_and_one_that_is_called_as_a_whole_by_itself_alone() -> None:
