@@ -359,7 +359,7 @@ def _text(cell: Cell, column: Column, letters: Mapping[str, str]) -> str:
         return text
     if math.isnan(cell):
         return UNDEFINED
-    return f"{cell:,g}" if column.digits is None else number(cell, column.digits)
+    return f"{cell:,g}" if column.digits is None and math.isfinite(cell) else number(cell, column.digits)
 
 
 def _letter(index: int) -> str:

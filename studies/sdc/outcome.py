@@ -54,7 +54,8 @@ class FlipEffect:
 
     outcome: FlipOutcome
     largest_excess: float
-    """Largest of (held-out loss / twin's − 1) over the judged steps; infinite where it was not finite."""
+    """Largest of (held-out loss / twin's − 1) over the judged steps; infinite where it was not finite, or the run had
+    ended."""
     end_excess: float
     """The same at the last judged step; infinite if the run had ended by then."""
     largest_loss_excess: float
@@ -123,8 +124,7 @@ def flip_effect(
     norm_factor = _largest(mine["grad_norm"] / np.nanmax(usual["grad_norm"]))
     judged = [step for step in sorted(twin_held_out) if onset <= step <= end]
     excesses = [_excess(held_out.get(step, math.nan), twin_held_out[step]) for step in judged]
-    seen = [value for step, value in zip(judged, excesses, strict=True) if step in held_out]
-    excess, loss_excess = max(seen, default=math.nan), _largest(loss_excesses)
+    excess, loss_excess = max(excesses), _largest(loss_excesses)
     outcome = _outcome(mine, theirs, held_out, (excess, excesses[-1], loss_excess, norm_factor, logit_factor))
     return FlipEffect(
         outcome=outcome,

@@ -21,6 +21,11 @@ from studies.sdc import figure
 from studies.sdc.detection import SCORED, judged_steps_of
 from studies.sdc.outcome import LASTING, OUTCOMES
 from studies.sdc.tables import (
+    BITS,
+    DETECTION,
+    LOCALISATION,
+    REPAIR,
+    SENSITIVITY,
     bits_table,
     detection_table,
     localisation_table,
@@ -85,6 +90,9 @@ def _step_error(result: InjectionResult) -> int | None:
 
 
 CAMPAIGN, OUTCOMES_CSV, SUMMARY = "campaign.json", "outcomes.csv", "summary.json"
+TABLES = (SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR)
+MADE = (*(f"{name}.*" for name in (*TABLES, figure.NAME)), "captions.md", OUTCOMES_CSV, SUMMARY)
+"""Patterns of what is written, but for the campaign: it may be the one that was done again, and be lost."""
 
 
 def write_results(result: CampaignResult, healthy: HealthyRepair | None, out: Path, command: str) -> list[Table]:
@@ -101,7 +109,9 @@ def write_results(result: CampaignResult, healthy: HealthyRepair | None, out: Pa
     command
         What was typed; it stands in the summary and the captions.
     """
-    (out / SUMMARY).unlink(missing_ok=True)
+    for pattern in MADE:
+        for old in out.glob(pattern):
+            old.unlink()
     frame, about = outcomes_frame(result), _about(result)
     alarms, steps = healthy_alarms(result)
     tables = [

@@ -21,6 +21,10 @@ SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR = (
     "sdc_sensitivity", "sdc_bits", "sdc_detection", "sdc_localisation", "sdc_repair",
 )  # fmt: skip
 NO_FLIP = "there is none of this kind"
+EXCESS = (
+    "Largest excess: the most by which a held-out loss of the window lay above the twin's; ∞ where it was not finite, or "
+    "the run had ended."
+)
 INTERVAL = "In brackets: exact 95 % intervals of shares (Clopper–Pearson)."
 
 
@@ -39,7 +43,7 @@ def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
         Column("kernel", "Kernel"),
         *_outcome_columns(),
     ]
-    caption = f"What came of single flipped bits, by what they result. {about} {DEFINITIONS} {INTERVAL}"
+    caption = f"What came of single flipped bits, by what they result. {about} {DEFINITIONS} {EXCESS} {INTERVAL}"
     return Table(SENSITIVITY, "Silent data corruption: sensitivity by kernel", caption, columns, rows)
 
 
@@ -55,7 +59,7 @@ def bits_table(frame: pd.DataFrame, about: str) -> Table:
     columns = [Column("stage", "Stage"), Column("bit", "Bit"), *_outcome_columns()]
     caption = (
         "What came of single flipped bits, by stage and bit: s sign, e7 the top bit of the exponent (e4 in float16), m "
-        f"mantissa. {about} {DEFINITIONS} {INTERVAL}"
+        f"mantissa. {about} {DEFINITIONS} {EXCESS} {INTERVAL}"
     )
     return Table(BITS, "Silent data corruption: sensitivity by bit", caption, columns, rows)
 
@@ -64,17 +68,16 @@ def _outcome_columns() -> list[Column]:
     heads = {"non_finite": "NaN"}
     columns = [Column("injections", "Flips", 0)]
     columns += [Column(name, heads.get(name, name.capitalize()), 0) for name in OUTCOMES]
-    return [*columns, Column("harmful", "Harmful", 2), Column("worst", "Largest excess", None)]
+    return [*columns, Column("harmful", "Harmful", 2), Column("worst_pct", "Largest excess, %", None)]
 
 
 def _outcomes(group: pd.DataFrame) -> dict[str, Cell]:
     counts: dict[str, Cell] = {name: int((group["outcome"] == name).sum()) for name in OUTCOMES}
-    worst = float(group["largest_excess"].max())
     return {
         "injections": len(group),
         **counts,
         "harmful": Score.share(int(group["harmful"].sum()), len(group)),
-        "worst": worst,
+        "worst_pct": float(f"{100.0 * group['largest_excess'].max():.3g}"),
     }
 
 

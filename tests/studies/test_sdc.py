@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -69,6 +70,14 @@ def test_sensitivity_counts_outcomes_by_what_was_hit(frame: pd.DataFrame) -> Non
     ]  # fmt: skip
 
 
+def test_the_largest_excess_is_that_of_the_worst_flip(frame: pd.DataFrame) -> None:
+    frame.loc[:3, "largest_excess"] = [2.27091e-5, 3.53127e33, math.inf, math.inf]
+    for table in (sensitivity_table(frame[:1], ""), bits_table(frame[:1], "")):
+        assert to_markdown(table).endswith(" 0.00227 |\n")
+    assert " 3.53e+35 |" in to_markdown(bits_table(frame[:2], ""))
+    assert to_markdown(bits_table(frame, "")).count(" ∞ |") == 2
+
+
 def test_detection_tells_harm_from_noise(frame: pd.DataFrame) -> None:
     known = dict.fromkeys([*SCORED, "disagreement"], 100)
     table = detection_table(frame, dict.fromkeys(known, 1), known, "")
@@ -131,7 +140,12 @@ def test_the_suite_writes_everything_and_replays_its_campaign(
     assert sum(summary["outcomes"].values()) == 6
     assert {"repaired_share", "repair_overhead_pct", "false_repairs"} <= summary.keys()
     assert len(list((first / "logs").glob("injection_????.jsonl"))) == 6
-    main(["--campaign", str(first / "campaign.json"), "--jobs", "1", "--healthy-steps", "0", "--out", str(again)])
+    again.mkdir()
+    (again / "sdc_repair.md").write_text("of an earlier campaign")
+    (again / "sdc_mine.md").write_text("not of a campaign")
+    main(["--campaign", str(first / "campaign.json"), "--jobs", "1", "--no-repair", "--out", str(again)])
+    assert not (again / "sdc_repair.md").exists()
+    assert (again / "sdc_mine.md").exists()
     assert (again / "campaign.json").read_bytes() == (first / "campaign.json").read_bytes()
     for name in ("outcomes.csv", "sdc_sensitivity.csv", "sdc_sensitivity_map.png"):
         assert (again / name).read_bytes() == (first / name).read_bytes()

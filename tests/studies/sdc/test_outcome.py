@@ -79,11 +79,11 @@ def test_excesses_are_relative_to_the_twin() -> None:
     assert judged.end_excess == pytest.approx(0.2)
 
 
-def test_a_run_that_ended_early_is_infinitely_worse_at_the_end() -> None:
+@pytest.mark.parametrize("held_out", [{60: 3.0}, {}])
+def test_a_run_that_ended_early_is_infinitely_worse(held_out: dict[int, float]) -> None:
     ended = _records(training_loss=(LATER, math.inf))
-    judged = _judged(ended, {60: 3.0}, distance=math.nan)
-    assert judged.end_excess == math.inf
-    assert judged.largest_excess == pytest.approx(0.0)
+    judged = _judged(ended, held_out, distance=math.nan)
+    assert judged.end_excess == judged.largest_excess == math.inf
     assert judged.harmful
 
 
