@@ -1,6 +1,6 @@
 """The suite ``sdc`` of the case study: flip single bits, see what comes of it, who notices, where it was, mend it.
 
-    python run_case_study.py --suite sdc                                # about five minutes on two cores
+    python run_case_study.py --suite sdc                                # three minutes on two cores
     python run_case_study.py --suite sdc --injections 12 --window 10    # a tiny one
     python run_case_study.py --suite sdc --campaign results/case_study/sdc/campaign.json
 
@@ -83,7 +83,10 @@ def main(argv: Sequence[str]) -> None:
             policy=policy,
             on_progress=lambda what, number: bar.update(number) if what == "injection" else None,
         )
-    healthy = healthy_run(campaign.settings, args.healthy_steps, policy) if policy and args.healthy_steps else None
+    healthy = None
+    if policy and args.healthy_steps:
+        with progress_bar(total=2 * args.healthy_steps, unit="step", desc="healthy") as bar:
+            healthy = healthy_run(campaign.settings, args.healthy_steps, policy, bar.update)
     command = as_typed("python run_case_study.py --suite sdc", argv)
     for table in write_results(result, healthy, out, command):
         print("\n" + to_terminal(table))

@@ -176,8 +176,13 @@ class HealthyRepair:
     """Processor time of the run with policy over that of the run without, both with a monitor, minus 1, per cent."""
 
 
-def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> HealthyRepair:
-    """Train twice for so many steps on one processor: with a monitor, and with a monitor that has the policy."""
+def healthy_run(
+    settings: Settings, steps: int, policy: PolicyFactory, progress: Callable[[int], None] = lambda steps: None
+) -> HealthyRepair:
+    """Train twice for so many steps on one processor: with a monitor, and with a monitor that has the policy.
+
+    ``progress`` is told of steps done, of both runs.
+    """
     seconds = [0.0, 0.0]
     with tempfile.TemporaryDirectory() as folder:
         runs = [fresh_run(settings), fresh_run(settings)]
@@ -191,10 +196,12 @@ def healthy_run(settings: Settings, steps: int, policy: PolicyFactory) -> Health
             run.observer = monitor
         while runs[1].step < steps:
             for index, run in enumerate(runs):
+                block = min(BLOCK, steps - run.step)
                 began = time.process_time()
-                for _ in range(min(BLOCK, steps - run.step)):
+                for _ in range(block):
                     run.train_step()
                 seconds[index] += time.process_time() - began
+                progress(block)
         repairs = monitors[1].repairs
         for monitor in monitors:
             monitor.close()

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from rmetric.cli import Parser, real_training, script, whole_number
+from rmetric.progress import progress_bar
 from rmetric.states import states_of
 
 COLUMNS = ["training", "its state", "runs", "recognised", "other states"]
@@ -24,10 +25,14 @@ def recall(seeds: int) -> pd.DataFrame:
         from studies.states.trainings import TRAININGS, train  # torch, seconds to import
 
     rows = []
-    for title, (hook, expected) in TRAININGS.items():
-        found = Counter(state.name for seed in range(seeds) for state in states_of(train(hook, seed)))
-        others = ", ".join(f"{name} {count}" for name, count in sorted(found.items()) if name != expected)
-        rows.append((title, expected or "none", seeds, found[expected] if expected else "", others or "none"))
+    with progress_bar(total=seeds * len(TRAININGS), unit="run") as bar:
+        for title, (hook, expected) in TRAININGS.items():
+            found: Counter[str] = Counter()
+            for seed in range(seeds):
+                found.update(state.name for state in states_of(train(hook, seed)))
+                bar.update()
+            others = ", ".join(f"{name} {count}" for name, count in sorted(found.items()) if name != expected)
+            rows.append((title, expected or "none", seeds, found[expected] if expected else "", others or "none"))
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

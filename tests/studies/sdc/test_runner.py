@@ -133,7 +133,9 @@ def test_a_product_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_healthy_run_is_left_alone() -> None:
-    found = healthy_run(SETTINGS, 12, repair_policy)
+    told: list[int] = []
+    found = healthy_run(SETTINGS, 12, repair_policy, told.append)
+    assert sum(told) == 2 * 12
     assert found.steps == 12
     assert found.identical
     assert found.false_repairs == 0
