@@ -176,7 +176,10 @@ def expert_blocks(model: nn.Module, needed_by: str = "this") -> list[ExpertBlock
         raise UserError(
             f"the experts of {model_name(model)} are of no known form ({unknown}); {_EXPERTS_NEEDED.format(needed_by)}"
         )
-    raise UserError(f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; choose tiny-moe")
+    raise UserError(
+        f"{needed_by} needs a mixture-of-experts model and {model_name(model)} is dense; "
+        "choose a model that has experts"
+    )
 
 
 def chosen_layers(available: list[int], layer: int | None, needed_by: str) -> list[int]:

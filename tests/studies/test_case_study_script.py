@@ -185,7 +185,7 @@ def test_faults_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["--faults", "LR_SPIKE@severe"], "severity"),
         (["--faults", "LR_SPIKE:facto=3"], "did you mean 'factor'?"),
         (["--faults", "EXPERT_FAILURE"], "needs a mixture-of-experts model"),
-        (["--faults", "NONE", "ROUTER_IMBALANCE"], "choose tiny-moe"),
+        (["--faults", "NONE", "ROUTER_IMBALANCE"], "choose a model that has experts"),
         (["--model", "./no-such-model"], "no-such-model"),
         (["--dataset", "./no-such-text.txt"], "no-such-text.txt"),
         (["--device", "tpu"], "choose --device cpu"),

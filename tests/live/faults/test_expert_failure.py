@@ -138,7 +138,7 @@ def test_a_dense_model_is_refused_in_words(make_run: MakeRun) -> None:
         make_fault("EXPERT_FAILURE").inject(run).__enter__()
     assert str(caught.value) == (
         "fault EXPERT_FAILURE needs a mixture-of-experts model and tiny-llama (LlamaForCausalLM) is dense; "
-        "choose tiny-moe"
+        "choose a model that has experts"
     )
 
 
