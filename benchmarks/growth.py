@@ -22,6 +22,7 @@ from typing import Any
 import process_tree
 
 from rmetric.cli import Parser, script, whole_number
+from rmetric.reporting import style
 
 ROOT = Path(__file__).resolve().parents[1]
 CHEAP = ("r_metric", "loss_spike", "grad_norm")
@@ -75,30 +76,33 @@ def growth(repetitions: int, args: Namespace, folder: Path) -> Iterator[dict[str
 
 QUANTITIES = {"cpu_s": "processor time (s)", "peak_mib": "peak memory (MiB)", "bytes": "written (bytes)"}
 """Column of a row → label of its axis."""
+BYTES_OF = ("simulate", "score")
+"""Parts whose bytes are drawn."""
 
 
-def draw(rows: Sequence[dict[str, Any]], path: Path) -> None:
+@style.styled
+def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A picture of the rows; of bytes those of logs and scores."""
-    import pandas as pd
-    import seaborn as sns
-    from matplotlib.ticker import LogFormatterMathtext, LogLocator
-
-    long = pd.DataFrame(rows).melt(["runs", "part"], [*QUANTITIES], "quantity")
-    long = long[(long["quantity"] != "bytes") | ~long["part"].isin(["tables", "figures"])]
-    grid = sns.relplot(
-        long, x="runs", y="value", hue="part", style="part", col="quantity", kind="line", markers=True, height=3,
-        facet_kws={"sharey": False},
-    )  # fmt: skip
-    grid.set(xscale="log", yscale="log").set_titles("")
-    for quantity, axes in grid.axes_dict.items():
-        axes.set_ylabel(QUANTITIES[str(quantity)])
-        axes.yaxis.set_major_locator(
-            LogLocator(numticks=12, subs=(1.0, 2.0, 5.0) if quantity == "peak_mib" else (1.0,))
-        )
-        axes.yaxis.set_major_formatter("{x:,.0f}" if quantity == "peak_mib" else LogFormatterMathtext())
-        axes.yaxis.set_minor_formatter("")
-    grid.tight_layout()
-    grid.savefig(path, dpi=150)
+    made = style.new_figure(2.5)
+    looks = style.looks([*SCRIPTS], emphasised="")
+    for index, (ax, (quantity, label)) in enumerate(zip(made.subplots(1, len(QUANTITIES)), QUANTITIES.items())):
+        for part in BYTES_OF if quantity == "bytes" else SCRIPTS:
+            of_part = sorted((row["runs"], row[quantity]) for row in rows if row["part"] == part)
+            look = looks[part]
+            ax.plot(*zip(*of_part), color=look.color, linestyle=look.line, marker=look.marker, label=part)
+        style.letter(ax, index)
+        ax.set_xlabel("runs")
+        ax.set_ylabel(label)
+        style.log_axis(ax, "x")
+        if quantity == "peak_mib":
+            style.plain_numbers(ax, "y")
+            ax.set_ylim(bottom=0.0)
+        else:
+            style.log_axis(ax, "y")
+        for axis in (ax.xaxis, ax.yaxis):
+            axis.set_major_formatter(style.short)
+    made.legend(*made.axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(SCRIPTS))
+    made.savefig(path, dpi=style.DPI)
 
 
 @script

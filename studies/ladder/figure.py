@@ -45,7 +45,7 @@ def figure(results: Sequence[Result]) -> Figure:
     alone = [(at, result.alone) for at, result in enumerate(results) if result.alone is not None and at > 1]
     ax.plot(
         [score.value for _, score in alone], [at for at, _ in alone], "D", color=style.VERMILION, markersize=4.5,
-        linestyle="none", label="with this alone",
+        linestyle="none", clip_on=False, zorder=3, label="with this alone",
     )  # fmt: skip
     ax.axvline(PAPER_F1, color=style.BLACK, linewidth=0.8, linestyle=":", zorder=1.5, label=f"the paper: {PAPER_F1}")
     labels = [f"+ {result.title}" if at else result.title for at, result in enumerate(results)]

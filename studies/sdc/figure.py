@@ -98,6 +98,7 @@ def _cells(ax: Axes, part: pd.DataFrame, bits: list[str], kernels: list[str]) ->
     ax.set_ylim(-0.5, len(kernels) - 0.5)
     ax.set_yticks(range(len(kernels)), kernels)
     ax.set_xticks(range(len(bits)), bits, rotation=90)
+    ax.set_xlabel("bit")
     ax.tick_params(length=0)
     for place in range(len(kernels) - 1):
         ax.axhline(place + 0.5, color="#EEEEEE", linewidth=0.5, zorder=0)

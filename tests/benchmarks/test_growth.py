@@ -21,11 +21,13 @@ def growth(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_rows_of_other_settings_are_not_printed_and_stay_in_the_file(
     growth: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ours = {"runs": 90, "engine": "local", "jobs": 2, "part": "simulate"}
+    ours = {"runs": 90, "engine": "local", "jobs": 2, "part": "simulate", "cpu_s": 2.0, "peak_mib": 300.0, "bytes": 9}
     others = [{"engine": "dask"}, {"jobs": 1}, {"detectors": ["loss_spike"]}]
     rows = [ours, *({**ours, **other} for other in others)]
     (file := tmp_path / "rows.jsonl").write_text(before := "".join(f"{json.dumps(row)}\n" for row in rows))
-    assert growth.main(["--repetitions", "1", "--jobs", "2", "--rows", str(file)]) == 0
+    picture = tmp_path / "growth.png"
+    assert growth.main(["--repetitions", "1", "--jobs", "2", "--rows", str(file), "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     assert json.loads(capsys.readouterr().out)["rows"] == [ours]
     assert file.read_text() == before
 

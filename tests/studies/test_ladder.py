@@ -12,8 +12,9 @@ from rmetric.evaluation.scores import Score
 from rmetric.simulation import Conditions, RunSpec, TrainingSimulator, run_batch
 from rmetric.simulation.conditions import CRASH_STEPS
 from run_modern_experiments import main as run_study
+from studies.ladder.figure import figure
 from studies.ladder.run import caption_of, main, results, simulated
-from studies.ladder.rungs import ALONE, CONDITIONS, rungs
+from studies.ladder.rungs import ALONE, CONDITIONS, Result, rungs
 from studies.paper.plan import AS_PUBLISHED, PublishedPlan
 from tests.helpers import ROOT
 
@@ -96,6 +97,12 @@ def test_the_caption_counts_the_runs_that_were_scored_and_the_false_alarms(tmp_p
     assert "Rungs 0 to 7 are 42 simulated runs each; rung 8 the 132 real runs; rung 9 the 66 of" in caption_of(found)
     assert found[-2].title == "132 real runs"
     assert "beside one false alarm in 250 healthy steps." in found[-2].takes_away
+
+
+def test_a_rung_that_scores_0_alone_is_drawn_whole():
+    rung = Result("key", "title", "", {"f1": Score(0.5)}, 1, alone=Score(0.0))
+    (alone,) = (line for line in figure([rung] * 3).axes[0].get_lines() if line.get_label() == "with this alone")
+    assert not alone.get_clip_on()
 
 
 @pytest.mark.long

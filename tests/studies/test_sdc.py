@@ -107,6 +107,11 @@ def test_repairs_are_counted_by_kind(frame: pd.DataFrame) -> None:
     assert "RecomputeStep" in to_markdown(repair_table(frame, ("RecomputeStep",), None, ""))
 
 
+def test_the_map_says_that_its_columns_are_bits(frame: pd.DataFrame) -> None:
+    labels = [ax.get_xlabel() for ax in figure.figure(frame).axes if ax.get_visible()]
+    assert labels.count("bit") == frame["stage"].nunique()
+
+
 @pytest.mark.slow
 def test_the_map_is_the_same_bytes_twice(frame: pd.DataFrame) -> None:
     one, other = (figure.draw(part, "").files for part in (frame, frame.copy()))
