@@ -85,14 +85,14 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """A picture of the rows; of bytes those of logs and scores."""
     made = style.new_figure(2.5)
     looks = style.looks([*SCRIPTS], emphasised="")
-    for index, (ax, (quantity, label)) in enumerate(zip(made.subplots(1, len(QUANTITIES)), QUANTITIES.items())):
+    for index, (ax, quantity) in enumerate(zip(made.subplots(1, len(QUANTITIES)), QUANTITIES, strict=True)):
         for part in BYTES_OF if quantity == "bytes" else SCRIPTS:
-            of_part = sorted((row["runs"], row[quantity]) for row in rows if row["part"] == part)
-            look = looks[part]
-            ax.plot(*zip(*of_part), color=look.color, linestyle=look.line, marker=look.marker, label=part)
+            of_part = sorted((row for row in rows if row["part"] == part), key=lambda row: row["runs"])
+            runs, used, look = [row["runs"] for row in of_part], [row[quantity] for row in of_part], looks[part]
+            ax.plot(runs, used, color=look.color, linestyle=look.line, marker=look.marker, label=part)
         style.letter(ax, index)
         ax.set_xlabel("runs")
-        ax.set_ylabel(label)
+        ax.set_ylabel(QUANTITIES[quantity])
         style.log_axis(ax, "x")
         if quantity == "peak_mib":
             style.plain_numbers(ax, "y")

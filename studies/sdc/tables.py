@@ -22,8 +22,8 @@ SENSITIVITY, BITS, DETECTION, LOCALISATION, REPAIR = (
 )  # fmt: skip
 NO_FLIP = "there is none of this kind"
 EXCESS = (
-    "Largest excess: the most by which a held-out loss of the window lay above the twin's; ∞ where it was not finite, or "
-    "the run had ended."
+    "Largest excess: the most by which a held-out loss of the window lay above the twin's; ∞ where it was not finite, "
+    "or the run had ended."
 )
 INTERVAL = "In brackets: exact 95 % intervals of shares (Clopper–Pearson)."
 
