@@ -145,12 +145,7 @@ def test_the_suite_writes_everything_and_replays_its_campaign(
     assert sum(summary["outcomes"].values()) == 6
     assert {"repaired_share", "repair_overhead_pct", "false_repairs"} <= summary.keys()
     assert len(list((first / "logs").glob("injection_????.jsonl"))) == 6
-    again.mkdir()
-    (again / "sdc_repair.md").write_text("of an earlier campaign")
-    (again / "sdc_mine.md").write_text("not of a campaign")
-    main(["--campaign", str(first / "campaign.json"), "--jobs", "1", "--no-repair", "--out", str(again)])
-    assert not (again / "sdc_repair.md").exists()
-    assert (again / "sdc_mine.md").exists()
+    main(["--campaign", str(first / "campaign.json"), "--jobs", "1", "--healthy-steps", "0", "--out", str(again)])
     assert (again / "campaign.json").read_bytes() == (first / "campaign.json").read_bytes()
     for name in ("outcomes.csv", "sdc_sensitivity.csv", "sdc_sensitivity_map.png"):
         assert (again / name).read_bytes() == (first / name).read_bytes()

@@ -13,6 +13,7 @@ from rmetric.measurements import MACHINE_MEASUREMENTS
 from rmetric.records import Run
 from studies.sdc.campaign import Campaign
 from studies.sdc.plan import Injection, Settings
+from studies.sdc.report import write_results
 from studies.sdc.run import CampaignResult, repair_policy, run_campaign
 from studies.sdc.twin import healthy_run
 
@@ -123,6 +124,15 @@ def test_products_of_16_bit_numbers_are_hit_under_autocast(tmp_path: Path, dtype
     assert found.bit_part == "exponent"
     assert found.diagnosis_score.worker
     assert found.diagnosis_score.tensor
+
+
+def test_tables_of_an_earlier_campaign_do_not_stay(result: CampaignResult, tmp_path: Path) -> None:
+    (mine := tmp_path / "sdc_mine.md").write_text("of no campaign")
+    write_results(result, None, tmp_path, "")
+    assert len({*tmp_path.glob("sdc_repair.*")}) == 3
+    write_results(replace(result, policy=()), None, tmp_path, "")
+    assert not {*tmp_path.glob("sdc_repair.*")}
+    assert mine.exists()
 
 
 @pytest.mark.slow
