@@ -124,7 +124,10 @@ def test_the_signature_table_reads_as_it_is_meant(results: MechanismResults) -> 
     assert strong["held_out"] == "3/3: +88 [80, 96]"
     assert weak["held_out"] == "0/3"
     assert weak["qk_entropy"] == "0/3"
-    assert max(map(len, to_screen(table, 120).splitlines())) <= 120
+    screen = to_screen(table, 100).splitlines()
+    assert max(map(len, screen)) <= 100
+    headings = [line.split()[:4] for line in screen if line.startswith("Fault")]
+    assert len(headings) > 1 and all(heading == ["Fault", "Strength", "Model", "Batch"] for heading in headings)
     assert f"{NEVER}: the loss never left" in to_markdown(table)
 
 
