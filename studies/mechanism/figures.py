@@ -56,7 +56,8 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
     """A signal of some faulty runs, or of their twins, over the steps since their onsets.
 
     Seeds have their onsets at different steps, and are measured at multiples of the stride: each is interpolated to
-    common steps, as far as it was measured. A run that has ended leaves the band to the others.
+    common steps, as far as it was measured. The band ends with the twin that ends first, for a median jumps where a
+    seed drops out; a run that broke off leaves the rest to the others.
 
     Parameters
     ----------
@@ -72,19 +73,18 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
         Steps between the points of the curve.
     """
     curves: list[Points] = []
+    ends: list[int] = []
     for index in indices:
-        onset = results.truths[index].onset
-        if onset is None:
-            continue
-        steps, values = values_of(results.twin_of(index) if twins else results.runs[index], signal)
-        if len(steps):
+        onset, whole = results.truths[index].onset, values_of(results.twin_of(index), signal)
+        steps, values = whole if twins else values_of(results.runs[index], signal)
+        if onset is not None and len(steps) and len(whole[0]):
             curves.append((steps - onset, values))
+            ends.append(int(whole[0][-1]) - onset)
     if not curves:
         nothing = np.empty(0)
         return Band(np.empty(0, np.int64), nothing, nothing, nothing)
     first = max(int(steps[0]) for steps, _ in curves)
-    last = max(int(steps[-1]) for steps, _ in curves)
-    at = np.arange(-(-first // every) * every, last + 1, every)
+    at = np.arange(-(-first // every) * every, min(ends) + 1, every)
     table = np.array([np.interp(at, steps, values, right=np.nan) for steps, values in curves])
     some = ~np.isnan(table).all(axis=0)
     table, at = table[:, some], at[some]
@@ -222,8 +222,9 @@ def _legend(made: Figure, looks: dict[str, Look]) -> None:
 def _caption(results: MechanismResults) -> str:
     seeds = len(set(results.repetition.tolist()))
     return (
-        f"Line: median over {seeds} seeds; band: their range. Grey: the healthy twins of the same seeds. Black vertical"
-        " line: the onset; coloured vertical lines: median step at which the held-out loss of that strength left its "
+        f"Line: median over {seeds} seeds; band: their range. They end where the first seed ends, for onsets differ; a "
+        "run that broke off is in them up to its last step. Grey: the healthy twins of the same seeds. Black vertical "
+        "line: the onset; coloured vertical lines: median step at which the held-out loss of that strength left its "
         "twin's for good, where it did. The training loss is its mean over 20 steps, cut off where it is far above the "
         "twins'. Of several layers, heads, tensors or experts each measurement is the worst one."
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -151,6 +153,18 @@ def test_a_band_holds_the_median_and_the_range_of_the_seeds(results: MechanismRe
     assert found.high[late] == pytest.approx(0.05)
     assert found.low[~late].min() > 0.4
     assert not len(band(results, "router_similarity", results.cases[STRONG], twins=True, every=5).middle)
+
+
+def test_a_band_ends_with_the_seed_whose_onset_is_the_latest(results: MechanismResults) -> None:
+    late, broken_off, _ = results.cases[STRONG]
+    moved = copy(results)
+    moved.truths, moved.runs = list(results.truths), list(results.runs)
+    moved.truths[late] = replace(moved.truths[late], onset=ONSET + 60)
+    seen = moved.runs[broken_off].observations.rows(slice(0, ONSET + 100))
+    moved.runs[broken_off] = replace(moved.runs[broken_off], observations=seen)
+    for twins in (True, False):
+        found = band(moved, "qk_entropy", results.cases[STRONG], twins=twins, every=5)
+        assert found.since_onset[-1] == STEPS - ONSET - 60
 
 
 @pytest.mark.slow
