@@ -92,7 +92,7 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
 
 
 SIGNALS = (
-    ("training_loss", "training loss", False),
+    ("training_loss", "training loss\n(nats)", False),
     ("qk_entropy", "QK update\nentropy", False),
     ("qk_spectral_norm", "QK update\nnorm", True),
     ("attention_entropy", "attention\nentropy", False),
@@ -232,9 +232,11 @@ def _caption(results: MechanismResults) -> str:
 
 NAME, TITLE = "signature_map", "Signatures"
 COLORS = LinearSegmentedColormap.from_list("share", ["#FFFFFF", style.SKY, style.BLUE])
-SHORT = {"LOW_PRECISION_ATTENTION": "low prec.", "LARGE_LR": "rate", "ROUTER_IMBALANCE": "imbalance",
+SHORT = {"LOW_PRECISION_ATTENTION": "rounding", "LARGE_LR": "rate", "ROUTER_IMBALANCE": "imbalance",
          "EXPERT_FAILURE": "failed"}  # fmt: skip
-ROW_IN = 0.235
+"""Fault → its name in the rows."""
+ROW_IN = 0.285
+"""Room for two lines."""
 DARK = 0.6
 """Share from which on text is white."""
 
@@ -244,7 +246,9 @@ def draw_heat_map(results: MechanismResults) -> Drawing:
     caption = (
         "Colour: share of the seeds in which the detector fired at the onset or later. Number: median steps from that "
         "alarm to the step at which the held-out loss left the twin's for good (negative: the alarm came later); "
-        f"{NEVER}: it fired and the loss never left; {UNMEASURED}: not measured. Last rows: the healthy twins, over "
+        f"{NEVER}: it fired and the loss never left; {UNMEASURED}: not measured. Left of the black line: detectors "
+        "that read the mechanism; right of it: those of what any run logs. Rows: fault, strength, model and batch "
+        f"({', '.join(f'{short}: {fault}' for fault, short in SHORT.items())}); last the healthy twins, over "
         f"the same steps as their forks. {HOW['fitted']}"
     )
     return Drawing(NAME, TITLE, caption, rendered(heat_map(results)))
@@ -270,7 +274,8 @@ def heat_map(results: MechanismResults) -> Figure:
 
 
 def _name_axes(ax: Axes, results: MechanismResults, cases: list[Case], names: list[str]) -> None:
-    ax.set_xticks(range(len(names)), [results.detectors[name].title for name in names], rotation=40, ha="left")
+    titles = [results.detectors[name].title for name in names]
+    ax.set_xticks(range(len(names)), titles, rotation=55, ha="left", rotation_mode="anchor")
     ax.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False)
     ax.set_yticks(range(len(cases)), [_label(case) for case in cases])
     ax.tick_params(length=0)
@@ -285,8 +290,11 @@ def _name_axes(ax: Axes, results: MechanismResults, cases: list[Case], names: li
 def _label(case: Case) -> str:
     if case.fault == NO_FAULT:
         return f"{case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
-    fault = " + ".join(SHORT.get(part, part.lower()) for part in case.fault.split("+"))
-    return f"{fault} {case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
+    parts = case.fault.split("+")
+    fault = " + ".join(SHORT.get(part, part.lower()) for part in parts)
+    # The longest labels take two lines, so that the numbers have room in their cells.
+    between = " " if len(parts) == 1 else "\n"
+    return f"{fault}{between}{case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
 
 
 def _text(cell: Signature) -> str:
