@@ -76,8 +76,9 @@ $(eval $(call STUDY,smoke,logs_SMOKE,results_smoke,--smoke,))
 case-study: $(VENV)/.live
 	$(RUN) run_case_study.py
 
+# A killed one goes on where it was; a finished one costs only its scores, tables and figures.
 mechanism: $(VENV)/.live
-	$(RUN) run_case_study.py --suite mechanism
+	$(RUN) run_case_study.py --suite mechanism --resume
 
 corruption: $(VENV)/.live
 	$(RUN) run_case_study.py --suite sdc

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, as_completed, wait
 from datetime import timedelta
+from functools import partial
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from rmetric.engines.processes import pool_for
+from rmetric.engines.processes import pool_for, ready_for
 from rmetric.errors import UserError
 
 R = TypeVar("R")
@@ -67,6 +69,38 @@ def in_fresh_processes(
         waiting = {pool.submit(work, *task): index for index, task in enumerate(tasks)}
         for done in as_completed(waiting):
             yield waiting[done], done.result()
+
+
+def each_from_fresh_processes(
+    work: Callable[..., Iterable[R]], tasks: Sequence[tuple[Any, ...]], processes: int
+) -> Iterator[R]:
+    """Call ``work`` with the arguments of each task; yields each thing that it yields, within a second, in any order.
+
+    What ends them all is that of :func:`in_fresh_processes`.
+    """
+    items = ready_for(work).SimpleQueue()
+    with pool_for(work, min(processes, len(tasks)), partial(_send_to, items)) as pool:
+        waiting = {pool.submit(_send_each, work, *task) for task in tasks}
+        while waiting:
+            done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_COMPLETED)
+            while not items.empty():  # it holds all that those have sent which are done
+                yield items.get()
+            for each in done:
+                each.result()
+
+
+_parent: SimpleQueue[Any]
+"""In a process of :func:`each_from_fresh_processes`."""
+
+
+def _send_to(items: SimpleQueue[Any]) -> None:
+    global _parent
+    _parent = items
+
+
+def _send_each(work: Callable[..., Iterable[Any]], *task: Any) -> None:
+    for item in work(*task):
+        _parent.put(item)
 
 
 def join_gloo_group(folder: Path, rank: int, processes: int, timeout: timedelta) -> None:

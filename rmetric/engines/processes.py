@@ -82,10 +82,13 @@ class _Pool(ProcessPoolExecutor):
 
 
 @contextmanager
-def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Fresh processes for ``work``. Ctrl-C, or an error within the ``with`` block, ends them all at once."""
+def pool_for(work: Callable[..., Any], processes: int, *first: Callable[[], object]) -> Iterator[ProcessPoolExecutor]:
+    """Fresh processes for ``work``, each of which calls ``first`` as it starts.
+
+    Ctrl-C, or an error within the ``with`` block, ends them all at once.
+    """
     of_others = {*active_children()}
-    with _Pool(processes, mp_context=ready_for(work), initializer=belong_to_parent) as pool:
+    with _Pool(processes, mp_context=ready_for(work), initializer=_begin, initargs=first) as pool:
         try:
             yield pool
         except BaseException:
@@ -96,6 +99,12 @@ def pool_for(work: Callable[..., Any], processes: int) -> Iterator[ProcessPoolEx
             if thread is not None:  # Python, at its own end, would wake it by a pipe that it may just be closing
                 thread.join()
             raise
+
+
+def _begin(*first: Callable[[], object]) -> None:
+    belong_to_parent()
+    for each in first:
+        each()
 
 
 def belong_to_parent() -> None:

@@ -36,7 +36,9 @@ def parser() -> Parser:
     p.add_argument("--device", metavar="NAME", help="cpu, cuda, cuda:1, ... (default: auto, a GPU if there is one)")
     p.add_argument("--jobs", type=whole_number(1), metavar="N", help="processes (default: one a core; on a GPU one)")
     p.add_argument("--out", type=Path, default=OUT, help="folder for the results; logs in its folder logs")
-    p.add_argument("--resume", action="store_true", help="go on with the study that is in --out")
+    existing = p.add_mutually_exclusive_group()
+    existing.add_argument("--resume", action="store_true", help="go on with the study in --out")
+    existing.add_argument("--overwrite", action="store_true", help="replace the study in --out")
     return p
 
 
@@ -56,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
     print(f"training {len(specs)} runs of up to {plan.steps:,} steps in {jobs} process{'es' if jobs > 1 else ''}: "
           f"{len(plan.groups)} groups, {plan.seeds} seeds", flush=True)  # fmt: skip
     logs = output_folder(out / LOGS)
-    run_study(plan, logs, backend=WATCHED, jobs=jobs, resume=args.resume, overwrite=not args.resume)
+    run_study(plan, logs, backend=WATCHED, jobs=jobs, resume=args.resume, overwrite=args.overwrite)
     report(logs, out, as_typed("python run_case_study.py --suite mechanism", argv), jobs=jobs)
     print(f"logs, tables and figures in {out}/; {time.perf_counter() - began:.0f} s in all")
 

@@ -56,7 +56,8 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
     """A signal of some faulty runs, or of their twins, over the steps since their onsets.
 
     Seeds have their onsets at different steps, and are measured at multiples of the stride: each is interpolated to
-    common steps, as far as it was measured. A run that has ended leaves the band to the others.
+    common steps, as far as it was measured. The band ends with the twin that ends first, for a median jumps where a
+    seed drops out; a run that broke off leaves the rest to the others.
 
     Parameters
     ----------
@@ -72,19 +73,18 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
         Steps between the points of the curve.
     """
     curves: list[Points] = []
+    ends: list[int] = []
     for index in indices:
-        onset = results.truths[index].onset
-        if onset is None:
-            continue
-        steps, values = values_of(results.twin_of(index) if twins else results.runs[index], signal)
-        if len(steps):
+        onset, whole = results.truths[index].onset, values_of(results.twin_of(index), signal)
+        steps, values = whole if twins else values_of(results.runs[index], signal)
+        if onset is not None and len(steps) and len(whole[0]):
             curves.append((steps - onset, values))
+            ends.append(int(whole[0][-1]) - onset)
     if not curves:
         nothing = np.empty(0)
         return Band(np.empty(0, np.int64), nothing, nothing, nothing)
     first = max(int(steps[0]) for steps, _ in curves)
-    last = max(int(steps[-1]) for steps, _ in curves)
-    at = np.arange(-(-first // every) * every, last + 1, every)
+    at = np.arange(-(-first // every) * every, min(ends) + 1, every)
     table = np.array([np.interp(at, steps, values, right=np.nan) for steps, values in curves])
     some = ~np.isnan(table).all(axis=0)
     table, at = table[:, some], at[some]
@@ -92,7 +92,7 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
 
 
 SIGNALS = (
-    ("training_loss", "training loss", False),
+    ("training_loss", "training loss\n(nats)", False),
     ("qk_entropy", "QK update\nentropy", False),
     ("qk_spectral_norm", "QK update\nnorm", True),
     ("attention_entropy", "attention\nentropy", False),
@@ -222,8 +222,9 @@ def _legend(made: Figure, looks: dict[str, Look]) -> None:
 def _caption(results: MechanismResults) -> str:
     seeds = len(set(results.repetition.tolist()))
     return (
-        f"Line: median over {seeds} seeds; band: their range. Grey: the healthy twins of the same seeds. Black vertical"
-        " line: the onset; coloured vertical lines: median step at which the held-out loss of that strength left its "
+        f"Line: median over {seeds} seeds; band: their range. They end where the first seed ends, for onsets differ; a "
+        "run that broke off is in them up to its last step. Grey: the healthy twins of the same seeds. Black vertical "
+        "line: the onset; coloured vertical lines: median step at which the held-out loss of that strength left its "
         "twin's for good, where it did. The training loss is its mean over 20 steps, cut off where it is far above the "
         "twins'. Of several layers, heads, tensors or experts each measurement is the worst one."
     )
@@ -231,9 +232,11 @@ def _caption(results: MechanismResults) -> str:
 
 NAME, TITLE = "signature_map", "Signatures"
 COLORS = LinearSegmentedColormap.from_list("share", ["#FFFFFF", style.SKY, style.BLUE])
-SHORT = {"LOW_PRECISION_ATTENTION": "low prec.", "LARGE_LR": "rate", "ROUTER_IMBALANCE": "imbalance",
+SHORT = {"LOW_PRECISION_ATTENTION": "rounding", "LARGE_LR": "rate", "ROUTER_IMBALANCE": "imbalance",
          "EXPERT_FAILURE": "failed"}  # fmt: skip
-ROW_IN = 0.235
+"""Fault → its name in the rows."""
+ROW_IN = 0.285
+"""Room for two lines."""
 DARK = 0.6
 """Share from which on text is white."""
 
@@ -243,7 +246,9 @@ def draw_heat_map(results: MechanismResults) -> Drawing:
     caption = (
         "Colour: share of the seeds in which the detector fired at the onset or later. Number: median steps from that "
         "alarm to the step at which the held-out loss left the twin's for good (negative: the alarm came later); "
-        f"{NEVER}: it fired and the loss never left; {UNMEASURED}: not measured. Last rows: the healthy twins, over "
+        f"{NEVER}: it fired and the loss never left; {UNMEASURED}: not measured. Left of the black line: detectors "
+        "that read the mechanism; right of it: those of what any run logs. Rows: fault, strength, model and batch "
+        f"({', '.join(f'{short}: {fault}' for fault, short in SHORT.items())}); last the healthy twins, over "
         f"the same steps as their forks. {HOW['fitted']}"
     )
     return Drawing(NAME, TITLE, caption, rendered(heat_map(results)))
@@ -269,7 +274,8 @@ def heat_map(results: MechanismResults) -> Figure:
 
 
 def _name_axes(ax: Axes, results: MechanismResults, cases: list[Case], names: list[str]) -> None:
-    ax.set_xticks(range(len(names)), [results.detectors[name].title for name in names], rotation=40, ha="left")
+    titles = [results.detectors[name].title for name in names]
+    ax.set_xticks(range(len(names)), titles, rotation=55, ha="left", rotation_mode="anchor")
     ax.tick_params(axis="x", top=True, labeltop=True, bottom=False, labelbottom=False)
     ax.set_yticks(range(len(cases)), [_label(case) for case in cases])
     ax.tick_params(length=0)
@@ -284,8 +290,11 @@ def _name_axes(ax: Axes, results: MechanismResults, cases: list[Case], names: li
 def _label(case: Case) -> str:
     if case.fault == NO_FAULT:
         return f"{case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
-    fault = " + ".join(SHORT.get(part, part.lower()) for part in case.fault.split("+"))
-    return f"{fault} {case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
+    parts = case.fault.split("+")
+    fault = " + ".join(SHORT.get(part, part.lower()) for part in parts)
+    # The longest labels take two lines, so that the numbers have room in their cells.
+    between = " " if len(parts) == 1 else "\n"
+    return f"{fault}{between}{case.strength} ({case.model.removeprefix('tiny-')}, {case.rows})"
 
 
 def _text(cell: Signature) -> str:

@@ -107,11 +107,12 @@ def long_table(results: MechanismResults) -> Table:
 
 
 CASE_COLUMNS = (
-    Column("fault", "Fault"),
-    Column("strength", "Strength"),
-    Column("model", "Model"),
-    Column("rows", "Batch", 0),
+    Column("fault", "Fault", leading=True),
+    Column("strength", "Strength", leading=True),
+    Column("model", "Model", leading=True),
+    Column("rows", "Batch", 0, leading=True),
 )
+"""They name a row, in each panel that a narrow screen breaks the table into."""
 
 
 def _case_cells(case: Case) -> dict[str, Cell]:

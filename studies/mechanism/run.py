@@ -21,7 +21,7 @@ from studies.real_runs.run import TORCH, train_tasks
 def train_all(
     plan: MechanismPlan, todo: Sequence[MechanismSpec], folder: Path, jobs: int, plugins: Sequence[Path]
 ) -> Iterator[list[Finished]]:
-    """Train the runs that are still to do; yields those of a group when it is done. First seeds first."""
+    """Train the runs that are still to do; yields each when its log is whole. First seeds first."""
     groups = sorted(groups_of(todo), key=lambda group: group[0].repetition)
     monitor = partial(monitor_with_mechanism, stride=plan.stride)
     tasks = [(plan.training(group[0].rows), group, folder, tuple(plugins), monitor) for group in groups]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import starmap
+from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from rmetric.twins.group import Branch, record_group
 from rmetric.twins.recording import fault_entry, log_config
 from rmetric.twins.watching import MakeMonitor, close_hardware_watch, monitor_of
 from studies.log_files import Finished, finished_recording
-from studies.processes import in_fresh_processes, training_device
+from studies.processes import each_from_fresh_processes, training_device
 from studies.real_runs.disturbances import DISTURBANCES, described
 from studies.real_runs.plan import TRAINING_VERSION, RealSpec, RealStudyPlan, groups_of
 from studies.runner import Backend
@@ -97,17 +97,16 @@ Task = tuple[RealStudyPlan, Sequence[RealSpec], Path, tuple[Path, ...], MakeMoni
 def train_all(
     plan: RealStudyPlan, todo: Sequence[RealSpec], folder: Path, jobs: int, plugins: Sequence[Path]
 ) -> Iterator[list[Finished]]:
-    """Train the runs that are still to do; yields those of a group when it is done."""
+    """Train the runs that are still to do; yields each when its log is whole."""
     return train_tasks([(plan, group, folder, tuple(plugins), monitor_of) for group in groups_of(todo)], jobs)
 
 
 def train_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[list[Finished]]:
-    """Train each group, here or in processes of their own; yields its runs when it is done."""
-    if jobs == 1 or len(tasks) == 1:
-        yield from starmap(train_group_into, tasks)
-        return
-    for _, finished in in_fresh_processes(train_group_into, tasks, jobs):
-        yield finished
+    """Train each group, here or in processes of their own; yields each run when its log is whole."""
+    here = jobs == 1 or len(tasks) == 1
+    trained = starmap(train_group_into, tasks) if here else [each_from_fresh_processes(train_group_into, tasks, jobs)]
+    for finished in chain.from_iterable(trained):
+        yield [finished]
 
 
 def train_group_into(
@@ -116,12 +115,12 @@ def train_group_into(
     folder: Path,
     plugins: Sequence[Path],
     make_monitor: MakeMonitor,
-) -> list[Finished]:
-    """Train a group in this process."""
+) -> Iterator[Finished]:
+    """Train a group in this process; yields each run when its log is whole."""
     load_plugins(plugins)
     try:
         with out_of_memory_in_one_line("training"):
-            return list(train_group(plan, group, folder, make_monitor))
+            yield from train_group(plan, group, folder, make_monitor)
     finally:
         close_hardware_watch()
 

@@ -12,7 +12,7 @@ from rmetric.twins.group import Branch, record_group
 from rmetric.twins.recording import fault_entry, log_config
 from rmetric.twins.watching import close_hardware_watch
 from studies.log_files import Finished, finished_recording
-from studies.processes import in_fresh_processes, training_device
+from studies.processes import each_from_fresh_processes, training_device
 from studies.real_runs.disturbances import described
 from studies.runner import Backend
 from studies.zoo.distributed import record_processes
@@ -24,18 +24,18 @@ from studies.zoo.training import KINDS, KindRun
 def record_all(
     plan: ZooPlan, todo: Sequence[ZooSpec], folder: Path, jobs: int, plugins: Sequence[Path]
 ) -> Iterator[list[Finished]]:
-    """Record the runs that are still to do; yields those of a group when it is done."""
+    """Record the runs that are still to do; yields each when its log is whole."""
     tasks = [(plan, group, folder, tuple(plugins)) for group in groups_of(todo)]
     alone = [task for task in tasks if KINDS[task[1][0].kind].processes == 1]
     together = [task for task in tasks if task not in alone]  # one at a time: each takes several cores itself
     for some, processes in (alone, jobs), (together, 1):
         if some:
-            for _, finished in in_fresh_processes(record_here, some, processes):
-                yield finished
+            for finished in each_from_fresh_processes(record_here, some, processes):
+                yield [finished]
 
 
-def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: Sequence[Path]) -> list[Finished]:
-    """Record runs of one kind and seed in this process, in one thread."""
+def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: Sequence[Path]) -> Iterator[Finished]:
+    """Record runs of one kind and seed in this process, in one thread; yields each when its log is whole."""
     load_plugins(plugins)
     training_device("cpu")
     kind, seed = KINDS[group[0].kind](), group[0].seed
@@ -45,7 +45,7 @@ def record_here(plan: ZooPlan, group: Sequence[ZooSpec], folder: Path, plugins: 
             recorded = record_processes(kind, seed, plan, branches, folder)
         else:
             recorded = record_group(partial(KindRun, kind, seed, plan.steps), plan, branches, folder)
-        return [*map(finished_recording, recorded)]
+        yield from map(finished_recording, recorded)
     finally:
         close_hardware_watch()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -124,7 +126,10 @@ def test_the_signature_table_reads_as_it_is_meant(results: MechanismResults) -> 
     assert strong["held_out"] == "3/3: +88 [80, 96]"
     assert weak["held_out"] == "0/3"
     assert weak["qk_entropy"] == "0/3"
-    assert max(map(len, to_screen(table, 120).splitlines())) <= 120
+    screen = to_screen(table, 100).splitlines()
+    assert max(map(len, screen)) <= 100
+    headings = [line.split()[:4] for line in screen if line.startswith("Fault")]
+    assert len(headings) > 1 and all(heading == ["Fault", "Strength", "Model", "Batch"] for heading in headings)
     assert f"{NEVER}: the loss never left" in to_markdown(table)
 
 
@@ -148,6 +153,18 @@ def test_a_band_holds_the_median_and_the_range_of_the_seeds(results: MechanismRe
     assert found.high[late] == pytest.approx(0.05)
     assert found.low[~late].min() > 0.4
     assert not len(band(results, "router_similarity", results.cases[STRONG], twins=True, every=5).middle)
+
+
+def test_a_band_ends_with_the_seed_whose_onset_is_the_latest(results: MechanismResults) -> None:
+    late, broken_off, _ = results.cases[STRONG]
+    moved = copy(results)
+    moved.truths, moved.runs = list(results.truths), list(results.runs)
+    moved.truths[late] = replace(moved.truths[late], onset=ONSET + 60)
+    seen = moved.runs[broken_off].observations.rows(slice(0, ONSET + 100))
+    moved.runs[broken_off] = replace(moved.runs[broken_off], observations=seen)
+    for twins in (True, False):
+        found = band(moved, "qk_entropy", results.cases[STRONG], twins=twins, every=5)
+        assert found.since_onset[-1] == STEPS - ONSET - 60
 
 
 @pytest.mark.slow

@@ -58,6 +58,20 @@ def test_bad_input_is_one_line(options: list[str], said: str, tmp_path: Path, ca
     assert line.startswith("error: ") and said in line
 
 
+def test_what_was_trained_is_not_replaced_unasked(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("torch", reason="real training needs torch")
+    log = tmp_path / "logs" / "run_000_tiny-llama_8rows_none_rep1.jsonl"
+    log.parent.mkdir()
+    log.write_text("trained")
+    (log.parent / "manifest.json").write_text('{"study": {}, "runs": {}}')
+    asked = ["--suite", "mechanism", "--smoke", "--device", "cpu", "--out", str(tmp_path)]
+    assert main(asked) == 2
+    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert main([*asked, "--resume"]) == 2
+    assert "holds another study" in capsys.readouterr().err
+    assert log.read_text() == "trained"
+
+
 @pytest.mark.long
 def test_a_tiny_study_from_training_to_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture

@@ -53,7 +53,7 @@ def test_a_run_of_several_processes_is_not_disturbed() -> None:
 @pytest.mark.long
 def test_a_bugged_run_is_its_twin_up_to_the_onset_and_is_judged_against_it(tmp_path: Path) -> None:
     specs = [ZooSpec(kind="ddp_mlp", seed=0), ZooSpec(kind="ddp_mlp", seed=0, fault="LARGE_LR", onset=ONSET)]
-    finished = record_here(PLAN, specs, tmp_path, ())
+    finished = list(record_here(PLAN, specs, tmp_path, ()))
     assert [item.records for item in finished] == [40, 40]
     twin, bugged = (read_log(tmp_path / f"{spec.experiment_id}.jsonl") for spec in specs)
     for name in {*MEASUREMENTS} - CLOCK:

@@ -143,7 +143,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
     twin = ZooSpec(kind="cnn_sgd", seed=0)
     specs = [twin, *(replace(twin, disturbance=name, onset=ONSET) for name in DISTURBANCES)]
     specs.append(replace(twin, fault="LARGE_LR", onset=ONSET))
-    finished = record_here(SMALL, specs, folder, ())
+    finished = list(record_here(SMALL, specs, folder, ()))
     assert not list(folder.glob(".*"))
     assert [item.records for item in finished] == [70] * len(specs)
     return {spec.disturbance or spec.fault: read_log(folder / f"{spec.experiment_id}.jsonl") for spec in specs}
