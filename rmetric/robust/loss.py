@@ -26,10 +26,11 @@ CHANGES_80 = 3.6248
 """Width of the middle 80 % of the changes of independent normal noise, in its standard deviations."""
 EARLY_RECORDS = 64
 """Losses of a run that has just begun."""
+EARLY_SHARE, EARLY_FACTOR = 2 / 3, 3.0
+"""It diverges with three losses in a row that are three times as high as any of this share of them, the first ones."""
 FIRST_FACTOR, FIRST_NATS = 10.0, 0.1
-"""It diverges with three losses in a row that are ten times as high as the very first, for it may break in the step
-after. A first loss that is smaller than this counts as this: that of an agent, or of a penalty on what has not changed
-yet, has nowhere to go but up."""
+"""Or ten times as high as the very first, for it may break in the step after. First losses that are smaller than this
+count as this: those of an agent, or of a penalty on what has not changed yet, have nowhere to go but up."""
 
 
 class UniformAnswer:
@@ -120,13 +121,13 @@ class Lost:
 
 
 class Diverged:
-    """Detects a run that diverges as soon as it has begun: three losses in a row far above its first one.
+    """Detects a run that diverges as soon as it has begun: three losses in a row far above all of its first ones.
 
     Infinite then, and 0 where it has not. It needs neither a course nor the noise, and so judges from the seventh loss
     on, up to the 64th, when the others can. Losses that are not above 0 throughout have no such unit: NaN.
 
     >>> diverged = Diverged(EARLY_RECORDS)
-    >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 1200.0)]
+    >>> [diverged.update(loss) for loss in (4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0)]
     [nan, nan, nan, nan, nan, nan, inf]
     """
 
@@ -144,10 +145,11 @@ class Diverged:
         if self.over or not math.isfinite(loss):
             return math.nan
         self._losses.append(loss)
-        if len(self._losses) <= 2 * LOST_RECORDS or min(self._losses) <= 0.0:
+        first, latest = self._losses[: int(EARLY_SHARE * len(self._losses))], self._losses[-LOST_RECORDS:]
+        if len(first) + LOST_RECORDS > len(self._losses) or min(first) <= 0.0:
             return math.nan
-        usual = max(self._losses[0], FIRST_NATS)
-        return math.inf if min(self._losses[-LOST_RECORDS:]) > FIRST_FACTOR * usual else 0.0
+        usual = min(EARLY_FACTOR * max(FIRST_NATS, *first), FIRST_FACTOR * max(first[0], FIRST_NATS))
+        return math.inf if min(latest) > usual else 0.0
 
 
 class LossEvidence:

@@ -422,12 +422,10 @@ def diverged(losses: list[float], planned_at: int | None = None) -> np.ndarray:
     return statistic("training_loss.diverged", Observations(np.arange(1, len(losses) + 1), columns))
 
 
-EXPLODES = [4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 1200.0]
+EXPLODES = [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 270.0]
 
 
-@pytest.mark.parametrize(
-    "losses", [EXPLODES, [*[0.7] * 8, *[0.7 * 1.5**power for power in range(9)]], [0.7, *[8.0] * 6]]
-)
+@pytest.mark.parametrize("losses", [EXPLODES, [*[0.7] * 8, *[0.7 * 1.5**power for power in range(6)]]])
 def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: list[float]) -> None:
     assert np.flatnonzero(np.isposinf(diverged(losses))).tolist() == [len(losses) - 1]
 
@@ -435,7 +433,7 @@ def test_a_run_that_diverges_as_soon_as_it_has_begun_is_told_of_at_once(losses: 
 @pytest.mark.parametrize(
     "losses",
     [
-        [4.8, 4.7, 4.6, 4.7, 60.0, 270.0, 4.8],  # a batch or two
+        [4.8, 4.7, 4.6, 4.7, 16.0, 60.0, 4.8],  # a batch or two
         [2.0, 9.0, 2.0, 2.0, *[8.0] * 9],  # as high as it has been
         [-4.8, 4.7, 4.6, 4.7, *[60.0] * 9],  # no unit
         [1e-8 * 2**step for step in range(20)] + [0.011 + 0.001 * step for step in range(30)],  # nothing, at first
