@@ -194,10 +194,9 @@ class PolicyRunner:
         seen.planned_changes = seen["planned_changes"] - 1.0
         return seen
 
-    def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
-        """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""
+    def raise_if_stopped(self) -> None:
+        """Raise the verdict of a policy that has stopped the training, if there is one."""
         if self._stopped is not None:
-            close(self._stopped)
             raise self._stopped
 
     def _updated(self, *_: Any) -> None:
