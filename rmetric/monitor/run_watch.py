@@ -87,12 +87,12 @@ class RunWatch:
         if self._closed:
             self.order.tell("closed")
         if not self.enabled:
-            if self.policies is not None:
-                self.policies.withdraw()
             self.step_number += 1  # the others' records go by it
         proceed: bool = self._step(loss, recompute)
         if not self.enabled:  # also if it has just failed
             self.measurer.keep_pace(self.step_number)
+            if self.policies is not None and self.policies.asked_in != self.step_number:  # else in the next step
+                self.policies.withdraw()
         if self.votes is not None:
             proceed = self.votes.all_agree(proceed)
         if self.answers is not None and self.answers.given(proceed):
