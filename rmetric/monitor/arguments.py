@@ -46,10 +46,15 @@ def check_trained(model: Any, optimizer: Any) -> None:
         )
 
 
-def check_parameters(parameters: Iterable[Any] | None, model: nn.Module) -> list[nn.Parameter] | None:
+def check_parameters(parameters: Any, model: nn.Module) -> list[nn.Parameter] | None:
     """Those of the model that are measured; raises :class:`UserError` unless one of them is trained."""
     if parameters is None:
         return None
+    if not isinstance(parameters, Iterable):
+        raise UserError(
+            f"parameters must be those of the model, such as parameters=model.generator.parameters(); not "
+            f"{parameters!r}"
+        )
     chosen = [*parameters]
     trained = {id(parameter) for parameter in model.parameters() if parameter.requires_grad}
     if trained.isdisjoint(map(id, chosen)):

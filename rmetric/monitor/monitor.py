@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from os import PathLike
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from rmetric.monitor.measures import ENTRIES
 from rmetric.monitor.notes import note_of
 from rmetric.monitor.parts import PartsFor
 from rmetric.monitor.ranks.hang_watch import HangWatch
-from rmetric.monitor.repair.policy import Policy
+from rmetric.monitor.repair.policy import Policy, TrainingStopped
 from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.sinks import Sink
 
@@ -160,6 +160,10 @@ class TrainingMonitor:
         """True while it watches: until :meth:`close` or an error inside."""
         return self._run.enabled
 
+    @enabled.setter
+    def enabled(self, enabled: bool) -> None:
+        self._run.enabled = enabled
+
     @property
     def step_number(self) -> int:
         """Calls of :meth:`step` so far, those before a resume included."""
@@ -184,6 +188,13 @@ class TrainingMonitor:
         """Everything that the policies did, in the order of the steps."""
         return [] if self._run.policies is None else list(self._run.policies.log)
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        """Refuse to be copied or pickled: a copy would watch a model that has none of the hooks."""
+        raise TypeError(
+            "a monitor cannot be copied or pickled; keep it outside of what is, or copy model.state_dict(), and "
+            "monitor.state_dict() for a checkpoint"
+        )
+
     # -- in the training loop -----------------------------------------------------------------------------------------
 
     def step(self, loss: Tensor | float, *, recompute: Callable[[], Tensor | float] | None = None) -> bool:
@@ -202,7 +213,11 @@ class TrainingMonitor:
         bool
             Whether to go on with the update. Always ``True`` unless ``sync=True`` or a policy skips it.
         """
-        return self._run.step(loss, recompute)
+        try:
+            return self._run.step(loss, recompute)
+        except TrainingStopped as verdict:
+            self.close(verdict)
+            raise
 
     @never_raises(None)
     def validation(self, loss: Tensor | float) -> None:
@@ -284,7 +299,10 @@ class TrainingMonitor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._run.leave(error)
+        if error is None:
+            self.close()
+        elif not self._run.ended_with_lost_worker(error):
+            self.detach()
 
     def disable(self, error: Exception) -> None:
         """End the monitor because of an error inside, with one warning; training goes on."""

@@ -80,16 +80,19 @@ class RunWatch:
     # -- a step -------------------------------------------------------------------------------------------------------
 
     def step(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
-        """Watch one step; return whether to go on with its update."""
+        """Watch one step; return whether to go on with its update.
+
+        Raises ``TrainingStopped``, the verdict of a policy, on which the monitor is to be closed.
+        """
         if self._closed:
             self.order.tell("closed")
         if not self.enabled:
-            if self.policies is not None:
-                self.policies.withdraw()
             self.step_number += 1  # the others' records go by it
         proceed: bool = self._step(loss, recompute)
         if not self.enabled:  # also if it has just failed
             self.measurer.keep_pace(self.step_number)
+            if self.policies is not None and self.policies.asked_in != self.step_number:  # else in the next step
+                self.policies.withdraw()
         if self.votes is not None:
             proceed = self.votes.all_agree(proceed)
         if self.answers is not None and self.answers.given(proceed):
@@ -139,7 +142,7 @@ class RunWatch:
             return True
         self._process_pending()
         if self.policies is not None:
-            self.policies.end_if_stopped(self.close)
+            self.policies.raise_if_stopped()
         return proceed and not (self.votes is not None and self.enabled and self.pipeline.vetoes_update)
 
     def _repaired(
@@ -254,14 +257,12 @@ class RunWatch:
         self._judge_rest()
         self._leave(None)
 
-    def leave(self, error: BaseException | None) -> None:
-        """End with what ended the training; ``None``: nothing went wrong."""
-        if error is None:
-            self.close()
-        elif self._means_lost_worker(error):
+    def ended_with_lost_worker(self, error: BaseException) -> bool:
+        """End if what ended the training means that a peer died; return whether it does."""
+        lost = self._means_lost_worker(error)
+        if lost:
             self._end_with_lost_worker(error)
-        else:
-            self.detach()
+        return lost
 
     def __del__(self) -> None:
         """Lose nothing of a run that nobody refers to any more: what :class:`AtExit` does for one that is there."""

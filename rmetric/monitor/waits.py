@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 COUNTED = "/proc/thread-self/schedstat"
 """Nanoseconds that the calling thread ran, and those that it was ready to run and had to wait (Linux)."""
@@ -73,6 +74,9 @@ class ThreadWaits:
             except (OSError, ValueError, IndexError):
                 self._close()
         return self._seconds
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("an open file cannot be copied: two would close it")
 
     def __del__(self) -> None:
         self._close()

@@ -256,7 +256,7 @@ def _copied(rank: int) -> dict[str, Any]:
     return {"driven": driven, "alike": alike, "hooked": hooked}
 
 
-VOTING = ("error_sync", "error_policy")
+VOTING = ("error_sync", "error_policy", "error_before_policy")
 """Ways to be left by one process in which all of them vote in each step."""
 
 
@@ -273,13 +273,18 @@ class _Raises(StreamingDetector):
 
 
 def _left_by_one(folder: Path, rank: int, how: str) -> dict[str, Any]:
-    """The second process goes on without its monitor; a forward pass exchanges buffers, evaluation something else."""
+    """The second process goes on without its monitor; a forward pass exchanges buffers, evaluation something else.
+
+    ``how``: its monitor fails after (``error``) or before (``error_before_policy``) all have voted in a step; or is
+    closed (``close``); or is not called any more (``forget``).
+    """
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
     model, alone = DistributedDataParallel(network), DistributedDataParallel(copy.deepcopy(network))
     optimizers = [torch.optim.SGD(each.parameters(), lr=0.1) for each in (model, alone)]
-    detectors: list[Any] = [_Raises()] if rank == 1 and how.startswith("error") else ["numerics"]
-    votes: dict[str, Any] = {"error_sync": {"sync": True}, "error_policy": {"policy": SkipUpdate()}}.get(how, {})
+    early = how == "error_before_policy"
+    detectors: list[Any] = [_Raises()] if rank == 1 and how.startswith("error") and not early else ["numerics"]
+    votes: dict[str, Any] = {"sync": True} if "sync" in how else {"policy": SkipUpdate()} if "policy" in how else {}
     log, mean_loss.PATIENCE_S = folder / f"left_{how}.jsonl", 0.5
     monitor = TrainingMonitor(model, optimizers[0], log=log, hardware=False, detectors=detectors, **votes)
     losses = []
@@ -290,7 +295,7 @@ def _left_by_one(folder: Path, rank: int, how: str) -> dict[str, Any]:
         loss.backward()
         if not (how == "forget" and rank == 1 and step >= 4):
             losses.append(loss.item())
-            monitor.step(loss)
+            monitor.step(loss.detach().as_subclass(_Unreadable) if early and rank == 1 and step == 4 else loss)
         optimizers[0].step()
         optimizers[0].zero_grad()
         dist.all_reduce(torch.ones(3))

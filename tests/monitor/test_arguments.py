@@ -35,6 +35,7 @@ from tests.monitor.common import small_loss, small_training
         ({"vocabulary": -3}, "vocabulary must be a whole number of tokens, at least 2, such as vocabulary=50257"),
         ({"vocabulary": "x"}, "vocabulary must be a whole number of tokens"),
         ({"parameters": torch.nn.Linear(1, 1).parameters()}, "none of parameters= is a parameter of .*Sequential with"),
+        ({"parameters": 3}, "parameters must be those of the model, such as parameters=model.gen.*; not 3"),
         ({"update_entries": -1}, "update_entries must be a whole number of entries, at least 1"),
         ({"update_entries": 0}, "update_entries must be a whole number of entries, at least 1"),
         ({"log": 5}, "log must be the path of a file, such as log='run.jsonl'; not 5"),

@@ -189,7 +189,7 @@ def test_a_process_that_goes_on_without_its_monitor_holds_up_no_training(
     assert logged[5:] == pytest.approx(mine["losses"][5:], rel=1e-5)  # of those that report one
 
 
-@pytest.mark.parametrize("how", ["error_sync", "error_policy"])
+@pytest.mark.parametrize("how", ["error_sync", "error_policy", "error_before_policy"])
 def test_an_error_in_one_monitor_keeps_no_other_waiting_for_its_vote(healthy: list[dict[str, Any]], how: str) -> None:
     mine, other = (found[how] for found in healthy)
     assert mine["same"] and other["same"]

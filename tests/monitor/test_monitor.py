@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import logging
 import math
+import pickle
 import signal
 import threading
 import warnings
@@ -23,8 +25,10 @@ from rmetric.evaluation.truth import truth_of
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.ending import Failure
 from rmetric.monitor.record_interval import CHECKED
-from rmetric.monitor.repair import GoBack, SkipUpdate
+from rmetric.monitor.repair import GoBack, Policy, SkipUpdate, TrainingStopped
+from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.since_record import SinceRecord
 from tests.forked import needs_fork, run_forked
 from tests.helpers import lines_of
@@ -815,6 +819,63 @@ def test_a_monitor_that_cannot_be_made_leaves_nothing_behind(options: dict[str, 
         TrainingMonitor(model, optimizer, hardware=False, **options)
     assert hooks_of(model, optimizer) == before
     assert threading.active_count() == threads
+
+
+@pytest.mark.parametrize("take", [copy.copy, copy.deepcopy, pickle.dumps])
+@pytest.mark.filterwarnings("error")
+def test_a_monitor_that_a_model_holds_is_not_copied_in_part(take: Callable[[Any], Any]) -> None:
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
+        with pytest.raises(TypeError, match="a monitor cannot be copied or pickled; keep it outside"):
+            take(monitor)
+        model.monitor = monitor
+        with pytest.raises(TypeError, match="a monitor cannot be copied or pickled; keep it outside"):
+            (copy.deepcopy if take is copy.copy else take)(model)
+
+
+class _Ends(TrainingMonitor):
+    """Tells of the ways in which it ends."""
+
+    ends: tuple[str, ...] = ()
+
+    def close(self, failure: Failure | None = None) -> None:
+        super().close(failure)
+        self.ends += ("close",)
+
+    def detach(self) -> None:
+        super().detach()
+        self.ends += ("detach",)
+
+
+class _Stops(Policy):
+    """Stops the training in its first step."""
+
+    def inspect(self, context: StepContext) -> bool:
+        raise TrainingStopped(context.step, "as asked")
+
+
+def test_a_monitor_of_ones_own_ends_in_its_own_way() -> None:
+    def made(**options: Any) -> _Ends:
+        return _Ends(*small_training(), hardware=False, announce=False, **options)
+
+    with made() as closed:
+        pass
+    with pytest.raises(KeyError), made() as left:
+        raise KeyError
+    stopped = made(policy=_Stops())
+    with pytest.raises(TrainingStopped):
+        stopped.step(0.5)
+    assert [monitor.ends for monitor in (closed, left, stopped)] == [("close",), ("detach",), ("close",)]
+
+
+def test_a_monitor_that_is_switched_off_for_some_steps_counts_them() -> None:
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False) as monitor:
+        for step in range(1, 5):
+            monitor.enabled = step != 3
+            small_loss(model, step).backward()
+            monitor.step(0.5)
+            assert monitor.enabled == (step != 3) and monitor.step_number == step
 
 
 def test_a_policy_serves_one_monitor() -> None:

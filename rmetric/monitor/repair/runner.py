@@ -115,6 +115,8 @@ class PolicyRunner:
         self.enabled, self._closed = True, False
         self._is_asked = self._withdrawn = False
         """Whether the other processes were asked in this step; and whether they know that this one gave up."""
+        self.asked_in = 0
+        """Latest step before whose update the policies were asked."""
         self._stopped: TrainingStopped | None = None
         self._went_back_at = -1
         self.log: list[RepairRecord] = []
@@ -129,6 +131,7 @@ class PolicyRunner:
         observation: Observation | None,
     ) -> tuple[StepComputation, bool]:
         """Return the computation that the update is to be made from, and whether to make it."""
+        self.asked_in = step
         if not self._run.votes.are_held():  # which says why
             self.enabled = False
         if not self.enabled:
@@ -194,10 +197,9 @@ class PolicyRunner:
         seen.planned_changes = seen["planned_changes"] - 1.0
         return seen
 
-    def end_if_stopped(self, close: Callable[[TrainingStopped], None]) -> None:
-        """Close the monitor and raise the verdict of a policy that has stopped the training, if there is one."""
+    def raise_if_stopped(self) -> None:
+        """Raise the verdict of a policy that has stopped the training, if there is one."""
         if self._stopped is not None:
-            close(self._stopped)
             raise self._stopped
 
     def _updated(self, *_: Any) -> None:
