@@ -6,11 +6,14 @@ dictionaries and objects of such; one pair of functions therefore serves them al
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
+LOGGER = logging.getLogger("rmetric")
 PLAIN = (type(None), bool, int, float, str)
 
 
@@ -69,6 +72,20 @@ def restore(value: Any, state: Any) -> Any:
         return _restore_object(value, state)
     value.__setstate__(bytes.fromhex(state))
     return value
+
+
+def usable(what: str, value: Any, state: Any) -> Any:
+    """The state, if ``value`` can go on from it; otherwise that of ``value`` now, with a warning that says ``what``."""
+    try:
+        restore(deepcopy(value), state)  # a copy: what fails half-way leaves some of both
+    except Exception:  # noqa: BLE001 - whatever is wrong with the state of one, the others go on
+        LOGGER.warning(
+            "%s begins anew: its state in the checkpoint is that of another version or of other settings; it learns "
+            "again what is usual, and all else goes on from the checkpoint",
+            what,
+        )
+        return state_of(value)
+    return state
 
 
 def _restore_object(value: Any, state: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from rmetric.metric import RValue
 from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, alert_message, explanation_of
 from rmetric.monitor.kept_settings import FACTOR, Change
 from rmetric.monitor.transfer import StepNumbers
+from rmetric.state import usable
 
 SMOOTHING = 0.1
 """Weight of a new gradient norm in its running mean: a memory of about 20 steps."""
@@ -70,6 +72,17 @@ class DetectorSet:
     def thresholds(self) -> dict[str, float]:
         """Detector → threshold."""
         return {name: detector.threshold for name, detector in self.detectors.items()}
+
+    def usable(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """A state of such detectors in which each that cannot go on from its own has that of one that begins; warns."""
+        own = {
+            name: usable(f"the detector {name}", detector, state["detectors"][name])
+            for name, detector in self.detectors.items()
+        }
+        name = RMetricDetector.name
+        watches = self._reference is self.detectors.get(name)
+        reference = own[name] if watches else usable(f"the detector {name}", self._reference, state["_reference"])
+        return {**state, "detectors": own, "_reference": reference}
 
     def update(
         self,

@@ -325,9 +325,10 @@ class TrainingMonitor:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint; before the first :meth:`step`. The log goes on where the checkpoint was taken.
 
-        The detectors and their settings must be those of the run that is resumed; otherwise the monitor says so and
-        disables itself. With an empty state a new run begins, and after the first step a state is passed by: both with
-        a warning.
+        The detectors must be those of the run that is resumed; otherwise the monitor says so and disables itself. One
+        that cannot go on from its state, which another version or other settings have left, begins anew, and so does
+        the check of the loop; with an empty state a new run begins, and after the first step a state is passed by: each
+        with a warning.
 
         Raises
         ------

@@ -23,7 +23,7 @@ from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import UNMEASURED, StepNumbers
 from rmetric.records import VALIDATION, Observations
-from rmetric.state import restore, state_of
+from rmetric.state import restore, state_of, usable
 from rmetric.states import History
 
 LOGGER = logging.getLogger("rmetric")
@@ -185,15 +185,20 @@ class StepPipeline:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; raises :class:`UserError` for that of other detectors."""
+        """Go on from a state; raises :class:`UserError` for that of other detectors.
+
+        Where that of a detector of the same name, or of what holds in every step, is another version's, it begins anew,
+        with a warning.
+        """
         theirs, ours = ({*names} for names in (state["history"]["detectors"]["detectors"], self.detectors.detectors))
         if theirs != ours:
             raise UserError(
                 f"the run that is resumed was watched by {', '.join(sorted(theirs))}, this one by "
                 f"{', '.join(sorted(ours))}; resume with the settings of the first run"
             )
-        self.non_finite_since = restore(self._history, state["history"])["non_finite_since"]
-        restore(self._invariants, state["loop_invariants"])
+        history = {**state["history"], "detectors": self.detectors.usable(state["history"]["detectors"])}
+        self.non_finite_since = restore(self._history, history)["non_finite_since"]
+        restore(self._invariants, usable("the check of the loop", self._invariants, state["loop_invariants"]))
         self.last = None if state["last"] is None else Observation(**state["last"])
         self.exceeded = tuple(state["exceeded"])
         self._seen = History.of_state(state["seen"]) if "seen" in state else None

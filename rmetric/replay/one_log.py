@@ -45,12 +45,13 @@ def replay_log(
     sink
         Receives the columns of each chunk, see :meth:`Replayer.run`.
     trace
-        Receives the curves of a plot.
+        Receives the curves of a plot, such as ``curves = PlotCurves()``.
 
     Raises
     ------
     UserError
-        If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name.
+        If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name;
+        for a ``trace`` of another kind.
     """
     file = Path(path)
     shown = plain_text(file)

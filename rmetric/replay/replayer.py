@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from rmetric.batches import NumberedEvent
 from rmetric.compiled import interruptible
 from rmetric.detectors import DETECTORS, StreamingDetector, default_detectors, online_detectors
+from rmetric.errors import UserError
 from rmetric.evaluation.truth import Truth, truth_of
 from rmetric.log_lines import OnDamage
 from rmetric.log_reader import Chunk, chunks
@@ -49,7 +50,7 @@ class Replayer:
     chunk_records
         Records at a time. Changes the memory that is used, and which points of a plot's curves are kept.
     trace
-        Receives the curves of a plot.
+        Receives the curves of a plot; raises :class:`UserError` for one of another kind.
     """
 
     def __init__(
@@ -59,6 +60,10 @@ class Replayer:
         *,
         trace: PlotCurves | None = None,
     ) -> None:
+        if not isinstance(trace, PlotCurves | None):
+            raise UserError(
+                f"trace={trace!r} receives no curves; pass trace=curves, with curves = rmetric.replay.PlotCurves()"
+            )
         self._settings = settings or ReplaySettings()
         self._chunk_records = chunk_records
         self._trace = trace

@@ -121,6 +121,14 @@ def training(
     return slowdown, *of_gradients, *_loss(loss, part, losses, loss_z)
 
 
+def level_of(of: Level, z: Column) -> Column:
+    """Mean of the last eight deviations, or the smallest of them, at each of the next ones, shape (n,)."""
+    capped = np.clip(z, -LEVEL_CAP, LEVEL_CAP)
+    mean = _over_last(of.capped, capped, lambda last: reduce(add, last) / LEVEL_RECORDS)  # in the order of records
+    shared = _held(of.held, z)
+    return np.where(mean < LEVEL_CAP, mean, shared)  # not the larger one: rounded, the mean of eight alike may be less
+
+
 def _new_lows(of: NewLows, losses: Column) -> NDArray[np.bool_]:
     def told(last: list[Column]) -> NDArray[np.bool_]:
         lowest = np.minimum.accumulate(np.append(of.lowest, last[0]))
@@ -132,7 +140,7 @@ def _new_lows(of: NewLows, losses: Column) -> NDArray[np.bool_]:
 
 def _loss(of: LossEvidence, part: Observations, losses: Column, loss_z: Column) -> tuple[Column, ...]:
     lost, stood = windows.lost(of.lost, losses)
-    level = _level(of.level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
+    level = level_of(of.level, np.where((loss_z > 0.0) & (losses <= stood), 0.0, loss_z))
     return level, lost, _diverged(of.diverged, losses), _uniform(of.uniform, part["uniform_gap"])
 
 
@@ -174,7 +182,7 @@ def _gradients(
         _zeros(zeros, np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of.zero_norms, norm, all_learned), (of.zero_updates, size, solved))
     )
-    level, agreeing, held_up = _without_rise(lows, _level(of.level, z), agreeing, held_up)
+    level, agreeing, held_up = _without_rise(lows, level_of(of.level, z), agreeing, held_up)
     return (
         *(np.where(count > 0.0, math.inf, count) for count in counts),
         np.where(zero_norms, math.inf, level),
@@ -199,13 +207,6 @@ def _fading(of: Fading, values: Column) -> NDArray[np.bool_]:
 def _held(of: Held, z: Column) -> Column:
     """Smallest of the last deviations."""
     return _over_last(of.recent, z, lambda last: reduce(np.minimum, last))
-
-
-def _level(of: Level, z: Column) -> Column:
-    """Mean of the last eight deviations, or the smallest of them."""
-    capped = np.clip(z, -LEVEL_CAP, LEVEL_CAP)
-    mean = _over_last(of.capped, capped, lambda last: reduce(add, last) / LEVEL_RECORDS)  # in the order of records
-    return np.maximum(mean, _held(of.held, z))
 
 
 def _over_last(recent: deque[float], values: Column, told: Callable[[list[Column]], Any]) -> Column:

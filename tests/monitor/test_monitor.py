@@ -514,6 +514,33 @@ def test_a_state_of_other_detectors_is_told_and_not_taken(caplog: pytest.LogCapt
     assert "watched by numerics, robust_z, this one by grad_norm, numerics; resume with" in message
 
 
+@pytest.mark.parametrize("watches", ["r_metric", "r_metric_robust"])
+def test_a_detector_that_cannot_go_on_from_its_state_begins_anew_and_the_rest_goes_on(
+    watches: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run, log = make_live_run(rows=1, length=4), tmp_path / "run.jsonl"
+    monitor = watched(run, log=log, detectors=("numerics", watches))
+    train(run, 4)
+    state = monitor.state_dict()
+    monitor.detach()
+    of_another_version = state["history"]["detectors"]["detectors"][watches]
+    state["loop_invariants"]["_invariants"].pop()
+    of_another_version.update(threshold=-1.0, _metric={"of_before": 1})  # with that threshold each record would alert
+    with watched(run, log=log, detectors=("numerics", watches)) as resumed:
+        resumed.load_state_dict(state)
+        train(run, 2)
+        resumed.step(math.nan)
+    told = [message for message in caplog.messages if "state in the checkpoint is that of another version" in message]
+    assert [message.partition(" begins anew")[0] for message in told] == [
+        f"the detector {watches}",
+        "the check of the loop",
+    ]
+    assert read(log).observations.step.tolist() == [1, 2, 3, 4, 5, 6, 7]
+    assert resumed.alerts["numerics"] == 7
+    alerts = [event for event in lines_of(log.read_bytes()) if event.get("detector") == watches]
+    assert alerts and min(event["threshold"] for event in alerts) > 0.0
+
+
 # -- it never breaks a run -------------------------------------------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from rmetric.detectors import DEFAULT_DETECTORS
+from rmetric.errors import UserError
 from rmetric.log_reader import read_log
 from rmetric.log_writer import encode_event, to_log_precision
 from rmetric.measurements import VERDICTS
@@ -42,6 +43,11 @@ def test_a_replayer_needs_no_settings() -> None:
     events = ((number, {"event": "METRICS", "step": number, "training_loss": 2.0}) for number in range(20))
     (columns,) = Replayer().run(events, lambda line, message: None)
     assert columns["step"].tolist() == [*range(20)]
+
+
+def test_curves_go_into_what_can_take_them(log: Path) -> None:
+    with pytest.raises(UserError, match=r"trace=True receives no curves; .* rmetric\.replay\.PlotCurves\(\)"):
+        replay_log(log, trace=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("chunk_records", [1, 7, 64])

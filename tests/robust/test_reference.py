@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from scipy.stats import median_abs_deviation
 
+from rmetric.robust.columns import level_of
 from rmetric.robust.reference import (
     LEVEL_CAP,
     LEVEL_RECORDS,
@@ -18,6 +19,7 @@ from rmetric.robust.reference import (
     UpperReference,
     doubt,
 )
+from tests.helpers import bits
 
 values = st.lists(st.one_of(st.floats(-1e6, 1e6), st.integers(-3, 3).map(float)), min_size=1, max_size=30)
 
@@ -161,6 +163,12 @@ def test_the_level_against_its_definition(values: list[float]) -> None:
     found = [level.update(value) for value in values]
     capped = np.clip(values[-LEVEL_RECORDS:], -LEVEL_CAP, LEVEL_CAP)
     assert found[-1] == pytest.approx(capped.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("z", [-0.04839324936985571, 5.0])  # the rounded mean of eight of the first is less than it
+def test_the_level_by_columns_is_the_same_where_deviations_repeat(z: float) -> None:
+    level, repeated = Level(), np.full(20, z)
+    assert bits(level_of(Level(), repeated)) == bits([level.update(value) for value in repeated.tolist()])
 
 
 def test_a_record_that_was_not_judged_is_left_out() -> None:
