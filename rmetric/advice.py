@@ -31,6 +31,8 @@ def setting_in_words(setting: object, before: object, now: object) -> str:
 
 RATE_OF_0, RATE_JUMP = "a learning rate of 0 at the end of a schedule", "a jump of the learning rate"
 """Causes that a known rate rules out."""
+_WRONG_SIGN = "a term of the loss with the wrong sign, or a weight below 0"
+"""A cause of a loss that leaps down, and of one that falls without a bound; told once where there are both."""
 ADVICE: Mapping[str, Advice] = {
     "FAILED": Advice(
         ("a process that was killed, or ran out of memory", "an error in the training loop", "a machine or link that "
@@ -106,7 +108,7 @@ ADVICE: Mapping[str, Advice] = {
         "Stop the run: nothing is learned any more. Go back to the last checkpoint before it began, if there is one.",
     ),
     "UNBOUNDED": Advice(
-        ("a term of the loss with the wrong sign, or a weight below 0", "an objective without a lower bound"),
+        (_WRONG_SIGN, "an objective without a lower bound"),
         "Look at the sign and the bounds of each term of the loss; go back to a checkpoint from before it began.",
     ),
     "OVERFITS": Advice(
@@ -238,8 +240,8 @@ ON_SETTINGS: Mapping[str, Advice] = {
         "Look at the line that clears gradients: of micro-batches only the last one of a step counts then",
     ),
     LOSS: Advice(
-        ("another function or another mean of the errors, such as one over what is masked", "targets that have come to "
-         "be among the inputs"),
+        ("another function or another mean of the errors, such as one over what is masked", _WRONG_SIGN,
+         "targets that have come to be among the inputs"),
         "Compare the loss of one batch by the code of this step and by that of the step before",
     ),
     NORM: Advice(
