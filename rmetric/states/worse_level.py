@@ -65,7 +65,7 @@ def worse_level(observations: Observations) -> Evidence | None:
 
 
 def _since_change(observations: Observations, next_change: int | None = None) -> Evidence | None:
-    """Evidence in the records since a change: that its level had been lost before the next one, if there is any."""
+    """Evidence in the records since a change; ``None`` also if their level had not been lost before the next one."""
     loss = finite(observations, "training_loss")
     if len(loss) < LEAST_RECORDS or loss.values.min() < 0.0 or loss.values[0] == 0.0:
         return None
@@ -81,11 +81,12 @@ def _since_change(observations: Observations, next_change: int | None = None) ->
     first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
     ends = np.append(blocks.steps, loss.steps[-1] + 1)
     since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
+    if next_change is not None and not _had_been_lost(blocks, settled, since, next_change):
+        return None
     as_good = _still_as_good(finite(observations, "validation_loss"), since)
     leapt = as_good and _leapt(loss, since, settled)
     none = (
         distance < LEAST_DISTANCE
-        or not (next_change is None or _had_been_lost(blocks, settled, since, next_change))
         or (as_good and not leapt)
         or _is_meant(observations, blocks, best_at, settled_at, since, LEAST_DISTANCE * scale)
     )

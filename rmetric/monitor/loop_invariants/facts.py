@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from rmetric.advice import BATCH, EXAMPLES, KEPT_GRADIENT, STATISTICS, TARGETS, UPDATE_GRADIENT, WEIGHT
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants.base import Invariant
+from rmetric.monitor.loop_probes.samples import TENSORS_REPEATED
 
 TURNED = "gradient_turned"
-TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(4)]
-"""Of a batch's tensors as many as are looked at."""
 FACTS = {
     "weights_changed": Change(WEIGHT, "the updated one", "another"),
     "gradients_kept": Change(KEPT_GRADIENT, "none", "an old one"),

@@ -16,7 +16,17 @@ from torch.utils._pytree import tree_iter
 from rmetric.monitor.batch_shapes import Shape
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.hooks import ModelHook, remove_hooks
-from rmetric.monitor.loop_probes.samples import INPUTS, LEAVES, TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
+from rmetric.monitor.loop_probes.samples import (
+    INPUTS,
+    LEAVES,
+    TENSORS,
+    TENSORS_REPEATED,
+    WEIGHTS,
+    Measured,
+    is_plain,
+    is_same,
+    sample_of,
+)
 from rmetric.monitor.tensors import stride_of
 
 EXAMPLES, FEW = 1024, 4
@@ -186,7 +196,7 @@ class BatchProbe:
         for place, key in keys.items():
             same = is_same(key, self._keys.get(place)) if shapes[place : place + 1] == (self.shape[place],) else None
             if same is not None:
-                found[f"tensor_{place}_repeated"] = same & _are_varied(tensors[place])
+                found[TENSORS_REPEATED[place]] = same & _are_varied(tensors[place])
         return found
 
     def _key(self, sample: Tensor) -> Tensor:
