@@ -63,6 +63,8 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
     # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
     ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
+    # of a fold both losses may be told
+    ("old", re.compile(r"(?i)\b(?:cv|(?:cross[- ]?)?validation|val)[ _-]?(?=fold)"), ""),
     ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
     ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),

@@ -16,7 +16,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 VALIDATION_WORDS = _words(
-    "val vali vld valid validate validated validating validation eval evaluated evaluation dev heldout cv"
+    "val vali va vld valid validate validated validating validation eval evaluated evaluation dev heldout cv"
 )
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr trn")
@@ -108,12 +108,15 @@ LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
 TOTAL = " of"
 """Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
-_OF_EPOCHS = TRAINING_WORDS | _words("fine tune finetune tuning pretrain pretraining warmup")
-"""Words beside one of epochs that leave it a counter of the training: ``Train Epoch``, ``Fine-Tune Epoch``."""
+_OF_EPOCHS = TRAINING_WORDS | _words("in fine tune finetune tuning pretrain pretraining warmup")
+"""Words beside one of epochs that leave it a counter of the training: ``Train Epoch``, ``In epoch``."""
 EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
 COUNTER_WORDS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
-RUN_NAMES = _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number") | _words(
-    "experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id"
+FOLD_NAMES = _words("fold fold_id fold_idx k_fold kfold")
+RUN_NAMES = (
+    FOLD_NAMES
+    | _words("run run_id run_name run_number seed random_seed trial trial_id trial_name trial_number")
+    | _words("experiment experiment_id experiment_name exp_name job job_id job_name config model variant name id")
 )
 """Columns that may name the run of a row; whether one does, its rows tell (:mod:`rmetric.importers.run_column`)."""
 
@@ -130,7 +133,11 @@ def _is_epoch(name: str) -> bool:
 
 
 def names_epoch(name: str) -> bool:
-    """Whether a name of theirs is the epoch's."""
+    """Whether a name of theirs is the epoch's.
+
+    >>> [names_epoch(name) for name in ("Train Epoch", "In epoch", "epoch time")]
+    [True, True, False]
+    """
     return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
 

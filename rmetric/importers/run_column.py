@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmetric.errors import UserError
 from rmetric.importers.base import FieldMap, plain, words_of
-from rmetric.importers.names import DATA_WORDS, RUN_NAMES, meanings
+from rmetric.importers.names import DATA_WORDS, FOLD_NAMES, RUN_NAMES, meanings
 from rmetric.importers.rows import Row, as_number, epoch_of
 from rmetric.importers.run_marks import LONGEST_NAME
 from rmetric.importers.survey import SURVEYED_ROWS
@@ -41,7 +41,7 @@ class RunColumn:
         """The column of a log with such names, judged by its first rows; ``None`` if all of these are of one run.
 
         A run begins no later than with the step that others have reached: where the steps go on, another seed or trial
-        is another setting of the same run.
+        is another setting of the same run. Only a fold of a cross-validation is always trained anew.
         """
         if OF_HEADER in names:
             return cls(OF_HEADER, in_turn=True)
@@ -61,7 +61,7 @@ class RunColumn:
             run, step = column.title(row), _step_of(row, steps)
             if run is None:
                 continue
-            if runs and run not in runs and step > highest:
+            if runs and run not in runs and step > highest and plain(name) not in FOLD_NAMES:
                 return None
             column.in_turn |= run in runs and run != before
             runs.add(run)

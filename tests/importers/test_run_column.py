@@ -13,6 +13,7 @@ from rmetric import Run, read_run
 from rmetric.errors import UserError
 from rmetric.importers import LoneLines, run_column
 from rmetric.importers.read import read_runs, runs_of
+from tests.importers.layouts import log
 
 
 def table(folder: Path, header: str, rows: Iterable[Sequence[object]]) -> Path:
@@ -69,6 +70,20 @@ def test_a_seed_that_changes_while_the_steps_go_on_is_a_setting(tmp_path: Path) 
     rows = [(step // 10, step, 2.0) for step in range(1, 60)]
     (run,) = read_runs(table(tmp_path, "seed,step,loss", rows))
     assert (run.name, len(run.observations)) == ("sweep", 59)
+
+
+def test_a_fold_is_a_run_also_where_the_steps_go_on(tmp_path: Path) -> None:
+    rows = [(step // 10, step, 2.0) for step in range(1, 60)]
+    assert [run.name for run in read_runs(table(tmp_path, "fold,step,loss", rows))] == [f"fold {k}" for k in range(6)]
+
+
+def test_the_fold_of_a_cross_validation_trains(tmp_path: Path) -> None:
+    lines = (
+        f"cv fold {fold} | epoch {e} | loss {3 - e / 9} | val_loss {4 - e / 9}" for fold in (0, 1) for e in range(9)
+    )
+    runs = read_runs(log(tmp_path, *lines))
+    assert [run.name for run in runs] == ["fold 0", "fold 1"]
+    assert all(losses(run) == [3 - e / 9 for e in range(9)] for run in runs)
 
 
 @pytest.mark.parametrize("header", ["run,step,loss", "label,step,loss"])
