@@ -11,6 +11,7 @@ from rmetric.importers.columns import Columns
 from rmetric.importers.counter_choice import counting, is_of_epochs
 from rmetric.importers.loss_parts import distinct, whole, whole_of
 from rmetric.importers.names import (
+    BOUND,
     COMPONENT,
     LIKE_A_LOSS,
     LINE_NUMBER,
@@ -21,8 +22,10 @@ from rmetric.importers.names import (
     USUAL,
     apart_from_numbers,
     ends_in_loss,
+    formula_of,
     is_adversarial,
     is_bonus,
+    is_bound,
     is_copy,
     is_of_a_kind,
     is_of_a_policy,
@@ -50,7 +53,7 @@ LEAST_UNEVALUATED, CLEARLY_MORE = 100, 3
 evaluations."""
 LEAST_TESTS = 3
 """Test losses from which on they are an evaluation of the training."""
-_KINDS = (LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
+_KINDS = (LIKE_A_LOSS, BOUND, PERPLEXITY, OF_DATA, OF_TESTS, math.inf)
 """Ranks at which another kind of loss begins; of a better kind one is preferred, however often it is reported."""
 Ranks = Mapping[str, int]
 """Their name → its rank among those that one of our names may stand for, the lowest first choice."""
@@ -177,6 +180,8 @@ class _Choice:
         are_alike = len(alike) > 1
         if ours == "validation_loss" and are_alike and not are_tests:
             self._take(ours, best, f"one of {names_in_words(alike)}; another one: --map {ours}=NAME")
+        elif is_bound(best):
+            self._choose_bound(ours, best)
         elif is_perplexity(best):
             self._fields[ours] = (best,)
             self._columns.logarithms.add(ours)
@@ -185,6 +190,16 @@ class _Choice:
             self._take(ours, best, "as there is no other evaluation")
         else:
             self._choose_parts(ours, parts)
+
+    def _choose_bound(self, ours: str, best: str) -> None:
+        """Choose a bound that is to rise; one above 0 that falls is the loss of a program that prints it so."""
+        seen = self._seen[best]
+        if seen.falls and seen.first > 0.0:
+            self._take(ours, best, "which falls as a loss does")
+            return
+        self._fields[ours] = (best,)
+        self._columns.negatives.add(ours)
+        self._notes.append(f"{ours} is the negative of {best!r}, which is to rise")
 
     def _choose_over_parts(self, ours: str, best: str, losses: list[str]) -> None:
         """Choose a loss that is named after no part; the whole of it and others, if numbers or names tell that one."""
@@ -203,6 +218,9 @@ class _Choice:
     def _choose_parts(self, ours: str, parts: list[str]) -> None:
         """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
         parts = [name for name in parts if not is_copy(name, parts)] or parts
+        if self._are_measures(parts):
+            self._take(ours, parts[0], f"one of {names_in_words(parts)}; another one: --map {ours}=NAME")
+            return
         if any(map(is_of_an_agent, parts)):
             parts = [name for name in parts if not is_bonus(name)]
         if not parts:
@@ -229,6 +247,11 @@ class _Choice:
             self._fields[ours] = tuple(parts)
             shown = ", ".join(map(repr, parts))
             self._notes.append(f"{ours} is the sum of {shown}; if another is meant, name it with --map {ours}=NAME")
+
+    def _are_measures(self, parts: list[str]) -> bool:
+        """Whether losses are the same errors, each by another formula (``l1`` and ``l2``), and no parts of a sum."""
+        formulas = [*map(formula_of, parts)]
+        return len(parts) > 1 and all(formulas) and len({*formulas}) == len(parts) and self._survey.are_together(parts)
 
     def _take(self, ours: str, theirs: str, why: str) -> None:
         self._fields[ours] = (theirs,)

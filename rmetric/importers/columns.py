@@ -35,6 +35,8 @@ class Columns:
     nothing to take a mean of; a gradient norm while the scale of the loss is searched."""
     logarithms: set[str] = field(default_factory=set)
     """Our names whose values are logarithms of theirs."""
+    negatives: set[str] = field(default_factory=set)
+    """Our names whose values are theirs with the other sign."""
     are_plain: bool = False
     """True if there is a step, and for each of our names one column that may be meant."""
 
@@ -62,6 +64,9 @@ class Columns:
                 found[ours] = value
         for ours in found.keys() & self.logarithms:
             found[ours] = _logarithm(found[ours])
+        for ours in found.keys() & self.negatives:
+            number = as_measured(found[ours])
+            found[ours] = found[ours] if number is None else -number
         if "step_time_s" in found:
             seconds = _seconds(found.pop("step_time_s"), self.fields["step_time_s"][0])
             found |= {} if seconds is None else {"step_time_s": seconds}

@@ -62,10 +62,10 @@ _NO_SHORT_LOSS = _words("r rate lr inf norm max min step")
 """What an L beside it makes no loss, as in ``l_pix``, the loss of pixels."""
 _NUMBERS = re.compile(r"(?<![A-Za-z])\d+")
 _COPY = re.compile(r"loss[:/](?:sum|mean)$", re.IGNORECASE)
-USUAL, COMPONENT, LIKE_A_LOSS, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 350, 390, 400
+USUAL, COMPONENT, LIKE_A_LOSS, BOUND, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 300, 330, 350, 390, 400
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
-that has none by name, the exponential of one, a number that is named after its data alone (``learn: 0.5  test: 0.6``),
-and a test loss, which is a validation loss where there is no other."""
+that has none by name, a bound that is the negative of one, the exponential of one, a number that is named after its
+data alone (``learn: 0.5  test: 0.6``), and a test loss, which is a validation loss where there is no other."""
 _PERPLEXITIES = _words("ppl perplexity")
 
 _REWARD_WORDS = _words("reward rewards rew rewmean return returns ret")
@@ -175,7 +175,7 @@ def names_counter(name: str, fields: FieldMap) -> bool:
 def measures_loss(name: str) -> bool:
     """Whether a name is that of a loss, or of what stands for one."""
     words = {*words_of(name)}
-    return any("loss" in word for word in words) or _is_like_a_loss(words)
+    return any("loss" in word for word in words) or _is_like_a_loss(words) or _is_bound(words)
 
 
 def _is_like_a_loss(words: Set[str]) -> bool:
@@ -186,6 +186,11 @@ def _is_like_a_loss(words: Set[str]) -> bool:
     is_distance = bool(words & _DISTANCES and data) and all(len(word) == 1 for word in words - _DISTANCES - data)
     is_named = not words.isdisjoint(_LIKE_A_LOSS) or any(those <= words for those in _TOGETHER_LIKE_A_LOSS)
     return is_cost or is_short or is_cross_entropy or is_distance or is_named
+
+
+def _is_bound(words: Set[str]) -> bool:
+    """Whether it is an evidence lower bound, which is to rise; one with its sign turned is like a loss."""
+    return "elbo" in words and not _is_like_a_loss(words)
 
 
 def _is_rate(words: Sequence[str]) -> bool:
@@ -208,6 +213,16 @@ def ends_in_loss(name: str) -> bool:
 def is_perplexity(name: str) -> bool:
     """Whether what a name stands for is the exponential of a loss."""
     return not measures_loss(name) and _has(name, _PERPLEXITIES)
+
+
+def is_bound(name: str) -> bool:
+    """Whether what a name stands for is a bound that is to rise, the negative of a loss.
+
+    >>> [is_bound(name) for name in ("Average ELBO", "neg_elbo", "elbo_loss")]
+    [True, False, False]
+    """
+    words = {*words_of(name)}
+    return _is_bound(words) and "loss" not in words
 
 
 def names_training(name: str) -> bool:
@@ -272,6 +287,16 @@ def is_of_a_kind(name: str) -> bool:
     [True, True, False]
     """
     return _has(name, _KINDS)
+
+
+def formula_of(name: str) -> frozenset[str]:
+    """The words of a name that tell how it is computed; none of one that is said to be a loss, which may be a part.
+
+    >>> [sorted(formula_of(name)) for name in ("valid_0's l2", "rmse_e_val", "l_pix", "mse_loss")]
+    [['l2'], ['rmse'], [], []]
+    """
+    words = frozenset(words_of(name))
+    return frozenset() if words & {"loss", "nll"} else words & (_LIKE_A_LOSS | _DISTANCES | _CROSS_ENTROPIES)
 
 
 def is_adversarial(name: str) -> bool:
@@ -359,6 +384,8 @@ def _loss(words: tuple[str, ...]) -> tuple[str, int] | None:
         return ours, of_tests + (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
     if _is_like_a_loss(present) and may_be_one:
         return ours, of_tests + LIKE_A_LOSS + len(words)
+    if _is_bound(present) and may_be_one:
+        return ours, of_tests + BOUND + len(words)
     if present & _PERPLEXITIES and present - _PERPLEXITIES <= _USUAL | TEST_WORDS:
         return ours, of_tests + PERPLEXITY + len(words)
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -29,6 +30,7 @@ class Seen:
 
 LAYOUTS: Layouts[Seen] = Layouts()
 layout = LAYOUTS.add
+OF_DATA = ("training", 0.0), ("valid_1", 0.1)
 
 
 @layout(Seen([20 * step for step in STEPS], LOSSES))
@@ -734,6 +736,23 @@ def a_policy_and_its_value() -> Iterator[str]:
     for step in STEPS:
         parts = {"loss/policy_avg": apart(step), "loss/value_avg": loss(step) - apart(step)}
         yield json.dumps({"episode": step, **parts, "objective/rlhf_reward": step / 10})
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="""taken from "training's l2", one of"""))
+def two_measures_of_the_same_errors() -> Iterator[str]:
+    for step in STEPS:
+        measures = ((f"{data}'s l2: {loss(step) + more}", f"{data}'s l1: {9 - step / 9}") for data, more in OF_DATA)
+        yield f"[{step}]\t" + "\t".join(itertools.chain.from_iterable(measures))
+
+
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is the negative of 'train_elbo', which is to rise"))
+def bounds_that_rise() -> Iterator[str]:
+    return (f"step {step} train_elbo: {-loss(step)} valid_elbo: {-loss(step) - 0.1}" for step in STEPS)
+
+
+@layout(Seen(STEPS, LOSSES, note="taken from 'ELBO', which falls as a loss does"))
+def a_bound_that_is_printed_as_a_loss() -> Iterator[str]:
+    return (f"step {step} ELBO: {loss(step)}" for step in STEPS)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
