@@ -27,7 +27,7 @@ MOST_JOINED = 64
 """Lines of an object in braces."""
 MESSAGES = ("log", "message", "msg", "textPayload")
 _MESSAGE = re.compile(rb'"(?:' + "|".join(MESSAGES).encode() + rb')"\s*:\s*"[^"]*loss', re.IGNORECASE)
-_SAYS, _BAR = re.compile(rb"\d|nan|inf|loss|step|epoch|iter", re.IGNORECASE), b"|"
+_SAYS, _BAR = re.compile(rb"\d|nan|inf|loss|step|epoch|iter|since\s", re.IGNORECASE), b"|"
 _WRITTEN_OVER = re.compile(r"\r|\x08+|(?<=[a-z]\])(?=\{)|(?<=(?:it/s|s/it)\])(?=[^\W\d])")
 """Where a bar is drawn again, or a dictionary or another report is printed right behind it."""
 _MAY_BE_OVER = "\r", "\x08", "]{", "it/s]", "s/it]"

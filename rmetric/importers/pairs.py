@@ -91,6 +91,8 @@ _BREAK = re.compile(
 )
 _BATCHES = re.compile(r"\]?(?:\s*\([\d.\s]+%\s*\))?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch before its batches: ``Train: 3 [500/1251]``, ``[3/90][500/1251]``, ``1/6 (16%) [8/9]``."""
+_OF_RANGE = re.compile(r"\s?\[\d+\s?-\s?\d+\]$")
+"""The steps of a mean behind its name: ``avg. loss [951-1000]: 2.5``."""
 _THEN_DECIMALS = re.compile(r"\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
 _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
@@ -98,6 +100,8 @@ _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
+_TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
+"""``Train - Total`` before the whole loss of some data."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
@@ -144,7 +148,7 @@ def pairs(line: str) -> dict[str, Any]:
         if _is_no_value(gap, match) or _is_in_name(gap, match):
             continue
         is_first, end = end == 0, stop
-        name = _name(gap[-2 * MAX_NAME :]) or beside
+        name = _loss_of(_name(gap[-2 * MAX_NAME :]), gap, match) or beside
         said = "" if _opens_a_place(gap, name, match) else name
         if _is_whole(match):
             name = _name_of_count(said, match) if said else _unnamed(gap, match, found, is_first)
@@ -197,6 +201,12 @@ class _Data:
             name = f"{self._setting} {name}" if self._setting and words.isdisjoint(DATA_WORDS) else name
         self._measured, name = _of_the_same(self._measured, name)
         return name
+
+
+def _loss_of(name: str, gap: str, match: re.Match[str]) -> str:
+    """A name; of a decimal number without a unit that is called the total of some data, that of their loss."""
+    of = _TOTAL_OF.search(gap) if name.casefold() == "total" and not match["unit"] and not _is_whole(match) else None
+    return name if of is None else f"{of['of']} total loss" if "loss" not in of["of"].casefold() else "total loss"
 
 
 def _is_no_value(gap: str, match: re.Match[str]) -> bool:
@@ -283,7 +293,7 @@ def _is_counter(match: re.Match[str]) -> bool:
 @lru_cache(CACHED)
 def _name(gap: str) -> str:
     """The words right before a value."""
-    text = _CONSTRUCTOR.sub("", gap).rstrip(_TRIM)
+    text = _OF_RANGE.sub("", _CONSTRUCTOR.sub("", gap).rstrip(_TRIM))
     if found := MAGNITUDE.search(text):
         return found[0]
     start = 0

@@ -18,6 +18,10 @@ _SHOWN = re.compile(r"\S+(?:\s\S+)*")
 """A cell between gaps."""
 _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
+_OF_TWO_LINES = {"since last": "loss", "example counter": "step"}
+"""Names of columns of Vowpal Wabbit, beside the mean over all so far: the loss since the row before, and its place."""
+_HELD_OUT = "h"
+"""What it puts behind a row of examples that are held out."""
 _value_of = reader_of(",")
 
 
@@ -50,16 +54,19 @@ class TextTable:
     def begins(self, line: str) -> bool:
         """Whether a line names columns, a loss and a counter among them; its table is then the latest.
 
-        Between bars the names may stand in two lines, one below the other.
+        The names may stand in two lines, one below the other.
         """
         above, self._above = self._above, []
         if len(line) > LONGEST_HEADER:
             return False
-        if BARS.search(line):
-            names = self._above = _cells(line, BARS)
-            joined = [" ".join(pair).strip() for pair in zip(above, names, strict=False)]
-            return self._is_begun(names, BARS) or (len(above) == len(names) and self._is_begun(joined, BARS))
-        is_begun = any(self._is_begun(_cells(line.lstrip("# "), between), between) for between in (_GAPS, _BLANKS))
+        between = BARS if BARS.search(line) else _BLANKS
+        names = self._above = _cells(line, between)
+        joined = [" ".join(pair).strip() for pair in zip(above, names, strict=False)]
+        joined = [_OF_TWO_LINES.get(name, name) for name in joined] if len(above) == len(names) else []
+        if between is BARS:
+            return self._is_begun(names, BARS) or self._is_begun(joined, BARS)
+        is_begun = any(self._is_begun(_cells(line.lstrip("# "), apart), apart) for apart in (_GAPS, _BLANKS))
+        is_begun = is_begun or self._is_begun(joined, _BLANKS)
         if is_begun:
             self._places = [found.span() for found in _SHOWN.finditer(line.rstrip())]
         return is_begun
@@ -79,6 +86,8 @@ class TextTable:
         if not self._names or len(line) > LONGEST_HEADER:
             return {}
         cells = _cells(line, self._between)
+        is_held_out = cells[-1:] == [_HELD_OUT]
+        cells = cells[:-1] if is_held_out else cells
         if len(cells) != len(self._names):
             cells = self._fitted(line, cells) if self._between is _GAPS else []
         if not cells:
@@ -88,8 +97,13 @@ class TextTable:
         found = values_of(with_lists(self._names, cells))
         if any(isinstance(found[name], str) for name in found if names_counter(name, self._fields)):
             return {}  # another table's row
-        losses = [found.get(name, found.get(f"{name}[0]")) for name in map(self._names.__getitem__, self._losses)]
-        return found if any(map(_is_number, losses)) and not any(isinstance(loss, str) for loss in losses) else {}
+        names = [self._names[place] for place in self._losses]
+        losses = [found.get(name, found.get(f"{name}[0]")) for name in names]
+        if not any(map(_is_number, losses)) or any(isinstance(loss, str) for loss in losses):
+            return {}
+        return (
+            {f"validation {name}" if name in names else name: found[name] for name in found} if is_held_out else found
+        )
 
     def is_first(self, row: dict[str, Any]) -> bool:
         """Whether a row is the first below names that stand there once more; to be asked once of each row."""

@@ -755,6 +755,34 @@ def a_bound_that_is_printed_as_a_loss() -> Iterator[str]:
     return (f"step {step} ELBO: {loss(step)}" for step in STEPS)
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS))
+def the_whole_of_parts_under_the_name_of_its_data() -> Iterator[str]:
+    for step in STEPS:
+        parts = f"Recon: {loss(step) / 2 + apart(step)}, KL: {loss(step) / 3}"
+        yield f"Epoch {step} | Train - Total: {loss(step)}, {parts} | Val - Total: {loss(step) + 0.1}, {parts}"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES, evaluations=POINTS))
+def names_above_names_and_examples_that_are_held_out() -> Iterator[str]:
+    yield "average  since         example        example        current        current  current"
+    yield "loss     last          counter         weight          label        predict features"
+    for step in STEPS:
+        place = f"{10 * step:14d} {10.0 * step:14.1f}         1.0000         0.3000       57"
+        yield f"{9 - loss(step):.6f} {loss(step):.6f} {place}"
+        yield f"9.000000 {loss(step) + 0.1:.6f} {place} h"
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES, note="batches count"))
+def a_mean_over_the_steps_behind_its_name() -> Iterator[str]:
+    shown = (f"init loss: 9.1, avg. loss [{10 * step - 9}-{10 * step}]: {loss(step)}" for step in STEPS)
+    yield "\r".join(f"{10 * step}/3000 [00:10, 9it/s, {text}]" for step, text in enumerate(shown, 1))
+
+
+@layout(Seen([100 * step for step in range(POINTS)], LOSSES, note="batches count"))
+def few_batches_behind_the_epoch() -> Iterator[str]:
+    return (f"Batch {step // 3}/{step % 3 * 100} loss {loss(step + 1)}" for step in range(POINTS))
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
