@@ -66,6 +66,8 @@ USUAL, COMPONENT, LIKE_A_LOSS, BOUND, PERPLEXITY, OF_DATA, OF_TESTS = 100, 200, 
 """Ranks, after those of the aliases: a name of usual words alone, the loss of a part, what stands for a loss in a log
 that has none by name, a bound that is the negative of one, the exponential of one, a number that is named after its
 data alone (``learn: 0.5  test: 0.6``), and a test loss, which is a validation loss where there is no other."""
+AGAIN = "again"
+"""Last word of the name of a loss that is told once more beside another one, and counts where there is no other."""
 _PERPLEXITIES = _words("ppl perplexity")
 
 _REWARD_WORDS = _words("reward rewards rew rewmean return returns ret")
@@ -381,7 +383,8 @@ def _loss(words: tuple[str, ...]) -> tuple[str, int] | None:
         unusual = [word for word in words if word not in _USUAL and not word.isdecimal() and word not in TEST_WORDS]
         if words[-2:] == ("value", "loss"):
             unusual.append("value")  # that of a critic
-        return ours, of_tests + (COMPONENT if unusual else USUAL) + len(unusual or words[2:])
+        kind = LIKE_A_LOSS if AGAIN in present else COMPONENT if unusual else USUAL
+        return ours, of_tests + kind + len(unusual or words[2:])
     if _is_like_a_loss(present) and may_be_one:
         return ours, of_tests + LIKE_A_LOSS + len(words)
     if _is_bound(present) and may_be_one:

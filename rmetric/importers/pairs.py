@@ -11,6 +11,7 @@ from typing import Any
 from rmetric.importers.base import CACHED
 from rmetric.importers.line_wording import MAX_NAME, with_names_first
 from rmetric.importers.names import (
+    AGAIN,
     COUNTER_WORDS,
     DATA_WORDS,
     LINE_NUMBER,
@@ -146,6 +147,7 @@ def pairs(line: str) -> dict[str, Any]:
         begin, stop = match.span()
         gap = match.string[end:begin]
         if _is_no_value(gap, match) or _is_in_name(gap, match):
+            data.is_of_a_bar |= match["unit"] == "%" and bool(_setting(gap[-SETTING:]))
             continue
         is_first, end = end == 0, stop
         name = _loss_of(_name(gap[-2 * MAX_NAME :]), gap, match) or beside
@@ -186,6 +188,8 @@ class _Data:
         """``validation`` or ``test``, and what the numbers named after their data alone measure."""
         self._has_own = False
         """Whether a loss has been named after other data than those of the training."""
+        self.is_of_a_bar = False
+        """Whether they stand in a progress bar of an evaluation, which may repeat the loss of the training."""
 
     def named(self, name: str, gap: str) -> str:
         """The name of the next number with what it measures, and on which data, where it does not say that itself."""
@@ -199,6 +203,7 @@ class _Data:
             words = _words(name.casefold())
             self._has_own |= not words.isdisjoint(VALIDATION_WORDS | TEST_WORDS)
             name = f"{self._setting} {name}" if self._setting and words.isdisjoint(DATA_WORDS) else name
+            name = f"{name} {AGAIN}" if self.is_of_a_bar and not words.isdisjoint(TRAINING_WORDS) else name
         self._measured, name = _of_the_same(self._measured, name)
         return name
 

@@ -107,7 +107,11 @@ class Bar:
         return self.columns.count_of(row.values) == row.values.get(f"{self.columns.counter_of(row.values)}{TOTAL}")
 
     def _evaluates(self, row: Row) -> bool:
-        return any(row.values.get(name) is not None for name in self.columns.fields.get("validation_loss", ()))
+        return bool(self._evaluations(row))
+
+    def _evaluations(self, row: Row) -> list[Any]:
+        found = (row.values.get(name) for name in self.columns.fields.get("validation_loss", ()))
+        return [value for value in found if value is not None]
 
     def _epochs(self, rows: Iterable[Row]) -> list[list[float]]:
         """Losses of each epoch, one a count."""
@@ -158,17 +162,19 @@ class Bar:
             yield held[0]
 
     def _news(self, rows: Iterable[tuple[Row, _Place | None]]) -> Iterator[Row]:
-        """Each value once; one that stays for longer than others is none that is held."""
-        shown, repeated = None, 0
+        """Each value once, those of evaluations as well; one that stays for longer than others is none that is held."""
+        shown, evaluated, repeated = None, list[Any](), 0
         for row, place in rows:
-            if place is None or self._evaluates(row):
+            if place is None:
                 yield row
-            else:
-                repeated = repeated + 1 if row.values[self.loss] == shown else 0
-                if repeated == 0 or self.held_rows == 1 or repeated >= 2 * self.held_rows:
-                    yield row
-            if place is not None:
-                shown = row.values[self.loss]
+                continue
+            repeated = repeated + 1 if row.values[self.loss] == shown else 0
+            is_news = repeated == 0 or self.held_rows == 1 or repeated >= 2 * self.held_rows
+            shown, before = row.values[self.loss], evaluated
+            evaluated = self._evaluations(row) or before
+            if is_news or evaluated != before:
+                row.values = row.values if is_news else {**row.values, self.loss: None}
+                yield row
 
 
 def _grow_calmer(epochs: list[list[float]]) -> bool:

@@ -105,3 +105,24 @@ def test_a_loss_that_no_longer_changes_is_seen_to_stand_still(tmp_path: Path) ->
     lines = iter(["\r".join(bar(done + 1, 4000, f"loss: {shown[done // 5]}") for done in range(2000))])
     (logged,) = read(lines, tmp_path)
     assert (logged.run.observations["training_loss"] == 0.0).sum() > 1000
+
+
+def test_losses_of_an_epoch_that_are_shown_throughout_the_next_one_count_once(tmp_path: Path) -> None:
+    shown = [f"val_loss={loss(step) + 0.1}" + (f", loss={loss(step - 1)}" if step > 1 else "") for step in (*STEPS, 31)]
+    lines = (bar(done, 10, f"Epoch {step}: {shown[step - 1]}") for step in STEPS for done in range(1, 11))
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations["training_loss"] == pytest.approx(LOSSES[:-1])
+    assert found.run.evaluations()[1] == pytest.approx([loss + 0.1 for loss in LOSSES[1:]])
+
+
+def test_the_loss_of_the_training_in_the_bar_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
+    lines = (
+        line
+        for step in STEPS
+        for line in (
+            *(bar(done, 20, f"train_loss={loss(step)}") for done in (10, 20)),
+            *(f"valid: {20 * done}%|#| {done}/5 [train_loss={loss(step)}, valid_loss=3.5]" for done in range(1, 6)),
+        )
+    )
+    (found,) = read(lines, tmp_path)
+    assert found.run.observations.step.tolist() == [*range(10, 601, 10)]
