@@ -53,6 +53,10 @@ def _loss_last(found: re.Match[str]) -> str:
     return f", {before or behind or 'step'} {count}, {name.lower()}:"
 
 
+_BOTH = r"(train\w*)\s?/\s?(val\w*|dev|eval\w*|test\w*)"
+_OF_BOTH = re.compile(rf"\b(?:{_BOTH} loss|loss \({_BOTH}\))\s?[:=]?\s?({_ONE})\s?/\s?({_ONE})", re.IGNORECASE)
+"""``train/val loss: 2.5 / 2.6`` or ``Loss (train/val) = 2.5/2.6``."""
+
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
@@ -63,6 +67,7 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
     # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
     ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
+    ("rain", _OF_BOTH, r"\1\3 loss: \5, \2\4 loss: \6"),
     # of a fold both losses may be told
     ("old", re.compile(r"(?i)\b(?:cv|(?:cross[- ]?)?validation|val)[ _-]?(?=fold)"), ""),
     ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better

@@ -22,8 +22,8 @@ TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr trn")
 DATA_WORDS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
 _SPLITS = {
-    **dict.fromkeys(("learn", "train", "training", "trn"), "training_loss"),
-    **dict.fromkeys(("test", "val", "vali", "vld", "valid", "validation", "eval", "dev"), "validation_loss"),
+    **dict.fromkeys(("learn", "train", "training", "trn", "tr"), "training_loss"),
+    **dict.fromkeys(("test", "val", "vali", "va", "vld", "valid", "validation", "eval", "dev"), "validation_loss"),
 }
 """Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
@@ -110,7 +110,7 @@ LINE_NUMBER = "#"
 """Name of a whole number that stands alone before the rest of a line."""
 TOTAL = " of"
 """Ending of the name under which a row holds the number up to which a counter of its counts (``batch of``)."""
-_OF_EPOCHS = TRAINING_WORDS | _words("in fine tune finetune tuning pretrain pretraining warmup")
+_OF_EPOCHS = TRAINING_WORDS | _words("in starting fine tune finetune tuning pretrain pretraining warmup")
 """Words beside one of epochs that leave it a counter of the training: ``Train Epoch``, ``In epoch``."""
 EPOCH_WORDS = _words("epoch ep epochs round rounds episode episodes generation")
 COUNTER_WORDS = STEP_WORDS | EPOCH_WORDS | BATCH_WORDS
@@ -137,8 +137,8 @@ def _is_epoch(name: str) -> bool:
 def names_epoch(name: str) -> bool:
     """Whether a name of theirs is the epoch's.
 
-    >>> [names_epoch(name) for name in ("Train Epoch", "In epoch", "epoch time")]
-    [True, True, False]
+    >>> [names_epoch(name) for name in ("Train Epoch", "In epoch", "Starting epoch", "epoch time")]
+    [True, True, True, False]
     """
     return len(name) <= LONGEST_COUNTER and _is_epoch(name)
 
@@ -350,9 +350,10 @@ def _step_time(name: str) -> tuple[str, int] | None:
 
 
 def _apart(words: Sequence[str]) -> tuple[str, ...]:
-    """The words; ``valloss`` and ``closs`` as two."""
+    """The words; ``valloss`` and ``closs`` as two, and the ``te`` of a loss as that of tests."""
     is_glued = {word for word in words if word.endswith("loss") and word != "loss"} - _LIKE_A_LOSS
-    return tuple(part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,)))
+    parts = tuple(part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,)))
+    return tuple("test" if part == "te" and "loss" in parts else part for part in parts)
 
 
 def loss_of_data(name: str, fields: FieldMap) -> str | None:

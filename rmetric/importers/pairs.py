@@ -74,7 +74,7 @@ _VALUE = re.compile(
     (?P<unit>[a-zA-Zµ%]{{0,6}})(?=[^\w:./-]|[:.](?!\d)|/s|/nan|$)       # a unit may follow, more digits may not""",
     re.VERBOSE | re.IGNORECASE,
 )
-_CONSTRUCTOR = re.compile(rf"(?<=[:=])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
+_CONSTRUCTOR = re.compile(rf"(?<=[:=\s])\s*(?:{OF_TYPE}\[?|\{{['\"]?\d\w{{0,40}}['\"]?:\s*)$")
 """``Array(``, ``np.float64(``, ``tensor([`` or ``{'0_default':``, of the first group, between a name and its value."""
 LEVELS = ("DEBUG", "INFO", "WARN", "WARNING", "ERROR", "CRITICAL")
 _LEVEL = rf"\b(?:{'|'.join(LEVELS)})\b(?::[\w.]+:|:|\s)\s*"
@@ -103,6 +103,14 @@ _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\
 """What follows a number in the name of a loss, up to the loss."""
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
 """``Train - Total`` before the whole loss of some data."""
+_MEAN_OVER = re.compile(
+    r"\bloss(?:es)?\s(?=\w)(?:(?:of|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
+)
+_OVER = re.compile(
+    r"\bloss(?:es)?\s(?:(?:of|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
+)
+_OVER = re.compile(r"(?P<of>\s[a-z-]{4,12})?\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
+"""What stands around the number in ``average loss over the last 100 steps: 2.5``."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
 """What follows the epoch in ``[2,  4000] loss: 1.3``."""
@@ -230,10 +238,14 @@ def _opens_a_place(gap: str, name: str, match: re.Match[str]) -> bool:
 
 
 def _is_in_name(gap: str, match: re.Match[str]) -> bool:
-    """Whether a number stands in a bracket behind the name of a loss, and the value of the loss after that.
+    """Whether a number tells of what a loss is the mean, in a bracket behind its name or not, before its value.
 
-    ``Loss (mean of the last 100): 2.5``
+    ``Loss (mean of the last 100): 2.5``, ``loss over 100 steps: 2.5``
     """
+    mean = _MEAN_OVER.search(gap) if _is_whole(match) else None
+    over = None if mean is None else _OVER.match(match.string, match.end())
+    if mean is not None and over is not None:
+        return mean["latest"] is not None or over["of"] is not None
     before, bracket, inside = gap.rpartition("(")
     is_open = bool(bracket) and ")" not in inside and _REST_OF_NAME.match(match.string, match.end()) is not None
     return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))
@@ -286,7 +298,7 @@ def _unnamed(gap: str, match: re.Match[str], found: Mapping[str, Any], is_first:
     if match["total"] is not None or between.startswith("][") or (between == "," and "epoch" in found):
         is_of_workers = opens == "(" and not any(known.casefold() in COUNTER_WORDS for known in found)
         return "" if is_of_workers else "batch"
-    is_alone = (opens == "[" and match.string.startswith("]", match.end())) or (is_first and not opens)
+    is_alone = (opens == "[" and match.string.startswith(("]", " |"), match.end())) or (is_first and not opens)
     return LINE_NUMBER if is_alone and _number(match["number"], match["scale"]) < LARGEST_LINE_NUMBER else ""
 
 

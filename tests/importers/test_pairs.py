@@ -85,6 +85,12 @@ LINES: dict[str, dict[str, Any]] = {
     "Cost after iteration 100: 0.69": {"iteration": 100, "Cost": 0.69},
     "losses: [2.5, 2.1], step: 200, reference_loss: 8.5": {"step": 200, "reference_loss": 8.5},
     "step 5 losses: [2.5, 2.1]": {"step": 5, "losses": 2.5},
+    "step 5, average loss over 10 steps: 2.5": {"step": 5, "average loss over 10 steps": 2.5},
+    "step 5 loss of the last 100 = nan": {"step": 5, "loss of the last 100": math.nan},
+    "epoch 5 loss tensor(2.5, grad_fn=<Nll>)": {"epoch": 5, "loss": 2.5},
+    "epoch 5: Train/Val Loss: 2.5 / nan": {"epoch": 5, "Train loss": 2.5, "Val loss": math.nan},
+    "epoch 5 loss (train/test) = 2.5/2.6": {"epoch": 5, "train loss": 2.5, "test loss": 2.6},
+    "[5 | 9.75] loss=2.5": {"#": 5, "loss": 2.5},
     " Minibatch[ 101- 200]: loss = 7.8 * 64": {"Minibatch": 200, "loss": 7.8},
     "Epoch 5 | valid: acc=0.5 | train: loss=2.5": {"Epoch": 5, "acc": 0.5, "loss": 2.5},
     "Train: 1/6 (16%) [   8/100 (8%)]  Loss: 6.9": {

@@ -783,6 +783,11 @@ def few_batches_behind_the_epoch() -> Iterator[str]:
     return (f"Batch {step // 3}/{step % 3 * 100} loss {loss(step + 1)}" for step in range(POINTS))
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="training_loss is taken from 'tr'"))
+def two_letters_for_the_data() -> Iterator[str]:
+    return (f"[ 10.{step:02d}s] epoch {step} | tr {loss(step)} | va {loss(step) + 0.1}" for step in STEPS)
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
