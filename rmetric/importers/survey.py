@@ -16,6 +16,8 @@ from rmetric.importers.rows import Row, epoch_of, is_finite
 SURVEYED_ROWS = 20_000
 FIRST_ROWS = 32
 """Rows that state the same names, of which the values are remembered."""
+LEAST_COPIED = 8
+"""Rows that have come several times, from which on all do."""
 LEARNED = 0.9
 """Share of its first value below which a loss has fallen."""
 ROUNDED = 1000
@@ -141,6 +143,11 @@ class Survey:
     """What the first rows of each pattern say."""
     has_fractional_epochs: bool = False
     _before: dict[str, Any] = field(default_factory=dict)
+    _alike: int = 1
+    """Rows by now that say the very same."""
+    _copies: Counter[int] = field(default_factory=Counter)
+    """How many rows in a row have said the very same, and how often, where the next one differs by more than a count.
+    """
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Survey:
@@ -161,6 +168,9 @@ class Survey:
                 self.first.append(row.values)
         before, self._before = self._before, row.values
         is_another = before.keys() == row.values.keys() and before != row.values
+        if is_another and sum(before[name] != value for name, value in row.values.items()) > 1:
+            self._copies[self._alike] += 1
+        self._alike = self._alike + 1 if before == row.values else 1
         for name, value in row.values.items():
             if value is None:
                 continue
@@ -171,6 +181,12 @@ class Survey:
                 seen = self.seen[name] = Seen()
             stands = is_another and before[name] == value
             seen.add(value, epoch, stands)
+
+    @property
+    def copies(self) -> int:
+        """How many times nearly every row comes, as several processes print it."""
+        copies, most = max(self._copies.items(), key=lambda known: known[1], default=(1, 0))
+        return copies if most >= LEAST_COPIED and 10 * most >= 9 * self._copies.total() else 1
 
     @property
     def empty(self) -> list[str]:

@@ -32,6 +32,7 @@ JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
 CLOSING = "train_runtime"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
+COPIED = "each row comes {copies} times, as where several processes print it: once is read"
 _USUAL = (
     "split", "phase", "mode", "stage", "subset", "partition", "type", "kind", "event", "tag", "msg", "message", "name",
 )  # fmt: skip
@@ -82,6 +83,10 @@ def imported(
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)
+    if survey.copies > 1 and not columns.counters:
+        groups = itertools.groupby(rows, key=lambda row: row.values)
+        rows = itertools.chain.from_iterable(itertools.islice(same, 0, None, survey.copies) for _, same in groups)
+        columns.notes.append(COPIED.format(copies=survey.copies))
     if runs is not None:
         rows = runs.apart(path, rows)
         columns.notes.append(runs.note)

@@ -802,3 +802,18 @@ def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
         assert evaluated[-1] == pytest.approx(seen.losses[-1] + 0.1, abs=1e-3)
     assert seen.note in " ".join(logged.notes)
     assert not any(word in " ".join(logged.notes) for word in ("skipped", "damage"))
+
+
+def test_a_report_that_each_of_several_nodes_prints_is_read_once(tmp_path: Path) -> None:
+    reports = (f"{{'loss': {loss(step)}, 'learning_rate': {1e-3 / step}, 'epoch': {step / 9}}}" for step in STEPS)
+    dead = ("{'loss': 0.0, 'learning_rate': 0.0, 'epoch': 3.5}" for _ in range(40))
+    (run,) = read(itertools.chain((report for report in reports for _ in range(4)), dead), tmp_path)
+    assert run.run.observations["training_loss"].tolist() == pytest.approx(LOSSES + 10 * [0.0])
+    assert "each row comes 4 times" in " ".join(run.notes)
+
+
+def test_a_loss_that_stands_still_while_the_epoch_goes_on_is_read_as_often_as_it_is_told(tmp_path: Path) -> None:
+    (run,) = read(
+        (f"{{'loss': 0.0, 'learning_rate': 0.1, 'epoch': {step // 3 / 100}}}" for step in range(60)), tmp_path
+    )
+    assert len(run.run.observations) == 60
