@@ -23,6 +23,8 @@ from rmetric.importers.pairs import LEVELS, LONGEST_ROW, pairs
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
+LEAST_TURNS = 3
+"""How often each process has written after another one, on average, from which on a number is one and no epoch."""
 MOST_JOINED = 64
 """Lines of an object in braces."""
 MESSAGES = ("log", "message", "msg", "textPayload")
@@ -98,7 +100,8 @@ class Workers:
         comes_again = 2 * len(self.lines) <= self.lines.total()
         in_turn = not take_turns or 2 * self.turns > self.lines.total()
         are_ranks = not self.first.startswith(_RANK) or {*self.lines} == {f"{_RANK}{n}" for n in range(len(self.lines))}
-        return is_counted and comes_again and in_turn and are_ranks
+        come_back = self.turns > LEAST_TURNS * len(self.lines)
+        return is_counted and comes_again and in_turn and are_ranks and come_back
 
 
 def console_lines(

@@ -101,6 +101,8 @@ _PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
+_OWN_NAME = re.compile(r"\w+_\w+\W*$")
+"""A name that says of which data it is, and only of its own value where others are of the training: ``val_acc``."""
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
 """``Train - Total`` before the whole loss of some data."""
 _MEAN_OVER = re.compile(
@@ -194,8 +196,8 @@ class _Data:
     def __init__(self) -> None:
         self._setting = self._measured = ""
         """``validation`` or ``test``, and what the numbers named after their data alone measure."""
-        self._has_own = False
-        """Whether a loss has been named after other data than those of the training."""
+        self._has_own = self._trains = False
+        """Whether a loss has been named after other data than those of the training, and anything after these."""
         self.is_of_a_bar = False
         """Whether they stand in a progress bar of an evaluation, which may repeat the loss of the training."""
 
@@ -204,9 +206,11 @@ class _Data:
         if name.casefold() == "loss" and self._has_own:
             self._setting = ""
         elif not self._setting:
-            self._setting = _setting(gap[-SETTING:])
+            before = _OWN_NAME.sub("", gap) if self._trains else gap
+            self._setting = _setting(before[-SETTING:])
         elif _BEGINS_TRAINING.search(gap):
             self._setting = ""
+        self._trains |= "." not in name and not TRAINING_WORDS.isdisjoint(_words(name.casefold()))
         if measures_loss(name):
             words = _words(name.casefold())
             self._has_own |= not words.isdisjoint(VALIDATION_WORDS | TEST_WORDS)

@@ -240,13 +240,13 @@ def is_next_epoch(
     spacing: int | float,
     total: int | float | None,
 ) -> bool:
-    """Whether the epoch advances; where none is said, whether batches have been counted to their end.
+    """Whether the epoch advances; where none is said, or none before, whether batches have been counted to their end.
 
-    That is ``1718/1718``, or ``1700/1718`` where every hundredth is reported.
+    That is ``1718/1718``, or where every hundredth is reported, ``1700/1718`` or, of batches from 0 on, ``1700/1800``.
     """
-    if epoch is not None:
-        return before is not None and epoch > before
-    return columns.are_batches and last is not None and total is not None and last + spacing > total
+    if epoch is not None and before is not None:
+        return epoch > before
+    return columns.are_batches and last is not None and total is not None and last + spacing >= total
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:

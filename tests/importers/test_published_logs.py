@@ -788,6 +788,19 @@ def two_letters_for_the_data() -> Iterator[str]:
     return (f"[ 10.{step:02d}s] epoch {step} | tr {loss(step)} | va {loss(step) + 0.1}" for step in STEPS)
 
 
+@layout(Seen([*range(10 * POINTS)[::10]], LOSSES, note="batches count"))
+def batches_from_0_behind_an_epoch_that_looks_like_a_process() -> Iterator[str]:
+    return (f"[{step // 10}: {step % 10 * 10}/100] train loss: {loss(step + 1)}" for step in range(POINTS))
+
+
+@layout(Seen([10 * step for step in STEPS], LOSSES, note="batches count"))
+def an_epoch_that_is_told_behind_its_bar() -> Iterator[str]:
+    for step in STEPS:
+        yield f"{100 * step % 1000}%|#| {(10 * step - 1) % 100 + 1}/100 [00:10, 9it/s, loss={loss(step)}]"
+        if step % 10 == 0:
+            yield f"Epoch: {step // 10}, images: 320"
+
+
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     lines, seen = LAYOUTS[name]
