@@ -53,10 +53,13 @@ def _loss_last(found: re.Match[str]) -> str:
     return f", {before or behind or 'step'} {count}, {name.lower()}:"
 
 
-_BOTH = r"(train\w*)\s?/\s?(val\w*|dev|eval\w*|test\w*)"
-_OF_BOTH = re.compile(rf"\b(?:{_BOTH} loss|loss \({_BOTH}\))\s?[:=]?\s?({_ONE})\s?/\s?({_ONE})", re.IGNORECASE)
-"""``train/val loss: 2.5 / 2.6`` or ``Loss (train/val) = 2.5/2.6``."""
-
+_HELD_OUT = r"(val\w*|dev|eval\w*|test\w*)"
+_OF_BOTH = re.compile(
+    rf"\b(?:(train\w*)(?: loss)?\s?(?:[/,&]|and)\s?{_HELD_OUT} loss|loss \((train\w*)\s?/\s?{_HELD_OUT}\))"
+    rf"\s?[:=]?\s?({_ONE})\s?[/,]\s?({_ONE})",
+    re.IGNORECASE,
+)
+"""``train/val loss: 2.5 / 2.6``, ``Loss (train/val) = 2.5/2.6`` or ``training loss, validation loss: 2.5, 2.6``."""
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
@@ -73,6 +76,7 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
     ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),
+    ("oss after ", re.compile(rf"(?i)\b(loss) after (\d+) ({_COUNTED})\s?[:=](?=\s*{_ONE})"), r", \3 \2, \1:"),
     ("core ", _LOSS_AFTER, _loss_last),
     ("10^", re.compile(r"(?<=\d)\s?[×x*·]\s?10\^([-+]?\d+)"), r"e\1"),
 )

@@ -94,9 +94,10 @@ _BATCHES = re.compile(r"\]?(?:\s*\([\d.\s]+%\s*\))?\s*\[\s*\d+\s*/\s*\d")
 """What follows an epoch before its batches: ``Train: 3 [500/1251]``, ``[3/90][500/1251]``, ``1/6 (16%) [8/9]``."""
 _OF_RANGE = re.compile(r"\s?\[\d+\s?-\s?\d+\]$")
 """The steps of a mean behind its name: ``avg. loss [951-1000]: 2.5``."""
-_THEN_DECIMALS = re.compile(r"\s*[:=]?\s+[-+]?\d*\.\d")
+_THEN_DECIMALS = re.compile(r"\]?\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
-_PLACE = re.compile(r"\s+(?:at|of|after)\s+\w+$", re.IGNORECASE)
+_PLACING = ("at", "of", "after", "for", "over", "in")
+_PLACE = re.compile(rf"(?:\s+(?:{'|'.join(_PLACING)})\s+|\s*\()\w+$", re.IGNORECASE)
 """What ``Cost after iteration 100: 0.69`` says beside the name of its value."""
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
@@ -106,12 +107,12 @@ _OWN_NAME = re.compile(r"\w+_\w+\W*$")
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
 """``Train - Total`` before the whole loss of some data."""
 _MEAN_OVER = re.compile(
-    r"\bloss(?:es)?\s(?=\w)(?:(?:of|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
+    r"\bloss(?:es)?\s(?=\w)(?:(?:of|on|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
 )
 _OVER = re.compile(
     r"\bloss(?:es)?\s(?:(?:of|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
 )
-_OVER = re.compile(r"(?P<of>\s[a-z-]{4,12})?\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
+_OVER = re.compile(r"(?P<of>\s[a-z-]{4,12})?(?:\s*[:=]|\s(?:is|was)\b)\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What stands around the number in ``average loss over the last 100 steps: 2.5``."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
 _EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
@@ -251,7 +252,12 @@ def _is_in_name(gap: str, match: re.Match[str]) -> bool:
     if mean is not None and over is not None:
         return mean["latest"] is not None or over["of"] is not None
     before, bracket, inside = gap.rpartition("(")
-    is_open = bool(bracket) and ")" not in inside and _REST_OF_NAME.match(match.string, match.end()) is not None
+    is_open = (
+        bool(bracket)
+        and ")" not in inside
+        and inside.strip().casefold() not in COUNTER_WORDS
+        and _REST_OF_NAME.match(match.string, match.end()) is not None
+    )
     return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))
 
 
@@ -338,7 +344,7 @@ def _counter(name: str, has_total: bool = False) -> str:
     words = _WORDS.findall(name.casefold())
     if has_total and words and (TRAINING_WORDS | {"batch"}).issuperset(words):
         return "batch"
-    if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in ("at", "of", "after") and words[0] != "number":
+    if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in _PLACING and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in DATA_WORDS:
         return words[0]  # Epoch(train), Iter(val)

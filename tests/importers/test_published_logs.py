@@ -817,6 +817,11 @@ def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     assert not any(word in " ".join(logged.notes) for word in ("skipped", "damage"))
 
 
+def test_a_bound_that_falls_from_below_0_is_a_loss_that_rises(tmp_path: Path) -> None:
+    (run,) = read((f"step {step} ELBO: {-(step**2)}.0" for step in STEPS), tmp_path)
+    assert run.run.observations["training_loss"].tolist() == [step**2 for step in STEPS]
+
+
 def test_a_report_that_each_of_several_nodes_prints_is_read_once(tmp_path: Path) -> None:
     reports = (f"{{'loss': {loss(step)}, 'learning_rate': {1e-3 / step}, 'epoch': {step / 9}}}" for step in STEPS)
     dead = ("{'loss': 0.0, 'learning_rate': 0.0, 'epoch': 3.5}" for _ in range(40))
