@@ -344,7 +344,8 @@ def _counter(name: str, has_total: bool = False) -> str:
     words = _WORDS.findall(name.casefold())
     if has_total and words and (TRAINING_WORDS | {"batch"}).issuperset(words):
         return "batch"
-    if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in _PLACING and words[0] != "number":
+    placing = _PLACING if measures_loss(name) else _PLACING[:3]  # "tokens in batch" are no batches
+    if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in placing and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in DATA_WORDS:
         return words[0]  # Epoch(train), Iter(val)

@@ -90,6 +90,7 @@ LINES: dict[str, dict[str, Any]] = {
     "Mean loss over epoch 5: 2.5": {"epoch": 5, "Mean loss": 2.5},
     "loss (epoch 5): 2.5": {"epoch": 5, "loss": 2.5},
     "loss[5]: 2.5": {"step": 5, "loss": 2.5},
+    "step 5 tokens in batch: 4096": {"step": 5, "tokens in batch": 4096},
     "epoch 5 train_acc: 0.5; val_acc: 0.4; loss: 2.5": {"epoch": 5, "train_acc": 0.5, "val_acc": 0.4, "loss": 2.5},
     "epoch 5 val_acc: 0.4; loss: 2.5": {"epoch": 5, "val_acc": 0.4, "validation loss": 2.5},
     "epoch 5 loss: Optional(2.5)": {"epoch": 5, "loss": 2.5},
