@@ -24,7 +24,7 @@ from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
 LEAST_TURNS = 3
-"""How often each process has written after another one, on average, from which on a number is one and no epoch."""
+"""Times that each has written after another one, on average, above which numbers are processes and no epochs."""
 MOST_JOINED = 64
 """Lines of an object in braces."""
 MESSAGES = ("log", "message", "msg", "textPayload")

@@ -109,9 +109,6 @@ _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W
 _MEAN_OVER = re.compile(
     r"\bloss(?:es)?\s(?=\w)(?:(?:of|on|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
 )
-_OVER = re.compile(
-    r"\bloss(?:es)?\s(?:(?:of|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
-)
 _OVER = re.compile(r"(?P<of>\s[a-z-]{4,12})?(?:\s*[:=]|\s(?:is|was)\b)\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What stands around the number in ``average loss over the last 100 steps: 2.5``."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")

@@ -146,8 +146,7 @@ class Survey:
     _alike: int = 1
     """Rows by now that say the very same."""
     _copies: Counter[int] = field(default_factory=Counter)
-    """How many rows in a row have said the very same, and how often, where the next one differs by more than a count.
-    """
+    """How many rows in a row have said the very same, and how often; the next one differs by more than a count."""
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Survey:
