@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 FloatsRT = NDArray[np.float64]
@@ -14,6 +15,8 @@ FloatsRT = NDArray[np.float64]
 OVERFLOW_NATS = 1e3
 """An excess beyond this overflows: the loss is NaN from here on."""
 _CEILING = 1e9
+_FORGOTTEN = 80
+"""Correlation lengths after which noise is the same bit by bit, whatever it was before: e^-37 is one last digit."""
 _ONE, _THIRD = np.array(1.0), np.array(1.0 / 3.0)
 """As arrays, for a ufunc takes as long over a Python number as over a hundred runs; an output by name costs as much."""
 
@@ -66,20 +69,21 @@ def integrate(
 
 
 def _displacement(kick: FloatsRT, growth: FloatsRT, healing: NDArray[np.float64]) -> FloatsRT:
-    displacement_TR = np.empty(kick.T.shape)
-    x, thrown, scratch = np.zeros(len(kick)), np.empty(len(kick)), np.empty(len(kick))
+    displacement_TR, grows = _by_step(kick), _by_step(growth) if growth.any() else repeat(None)
+    x, scratch = np.zeros(len(kick)), np.empty(len(kick))
     with np.errstate(over="ignore"):  # far beyond where a loss is NaN
-        for h, k, g, after in zip(np.nditer(healing), _by_step(kick), _by_step(growth), displacement_TR, strict=True):
-            np.add(x, k, thrown)
-            np.multiply(thrown, _THIRD, scratch)
+        for h, g, now in zip(np.nditer(-healing), grows, displacement_TR):  # noqa: B905 - one of them has no end
+            np.add(x, now, now)
+            np.multiply(now, _THIRD, scratch)
             np.square(scratch, scratch)
             np.square(scratch, scratch)
-            np.add(scratch, thrown, scratch)
+            np.add(scratch, now, scratch)
             np.add(scratch, _ONE, scratch)
             np.divide(h, scratch, scratch)
-            np.subtract(g, scratch, scratch)
+            if g is not None:
+                np.add(scratch, g, scratch)
             np.exp(scratch, scratch)
-            x = np.multiply(thrown, scratch, after)
+            x = np.multiply(now, scratch, now)
     return np.minimum(displacement_TR.T, _CEILING, order="C")
 
 
@@ -103,7 +107,7 @@ def _floor(jump: FloatsRT, floor: FloatsRT, floor_rate: FloatsRT) -> FloatsRT:
 
 
 def _by_step(values_RT: FloatsRT) -> FloatsRT:
-    return np.ascontiguousarray(values_RT.T)
+    return np.array(values_RT.T, order="C")
 
 
 def visible(displacement: FloatsRT, initial_loss: float) -> FloatsRT:
@@ -119,11 +123,17 @@ def correlated(normal: FloatsRT, correlation_steps: float) -> FloatsRT:
 
     with c the steps after which 37 % of a deviation are left.
     """
-    remaining = np.array(math.exp(-1.0 / correlation_steps))
-    noise_TR = np.array(normal.T, order="C")
-    noise_TR[1:] *= math.sqrt(1.0 - float(remaining) ** 2)
-    scratch = np.empty(len(normal))
-    for before, now in pairwise(noise_TR):
-        np.multiply(before, remaining, scratch)
+    remaining = math.exp(-1.0 / correlation_steps)
+    # Pieces of each run are worked out side by side. Each begins so much earlier that what it begins with is forgotten
+    # to the last bit: differences fade to one of a last digit, and then, step by step, more surely to none.
+    before = min(math.ceil(_FORGOTTEN * correlation_steps), normal.shape[1])
+    pieces = -(-normal.shape[1] // (2 * before))
+    drawn = np.zeros((len(normal), before * (2 * pieces + 1)))
+    drawn[:, before : before + normal.shape[1]] = normal
+    drawn[:, before + 1 :] *= math.sqrt(1.0 - remaining**2)
+    noise = np.array(sliding_window_view(drawn, 3 * before, axis=1)[:, :: 2 * before].transpose(2, 0, 1), order="C")
+    scratch, share = np.empty(noise.shape[1:]), np.array(remaining)
+    for earlier, now in pairwise(noise):
+        np.multiply(earlier, share, scratch)
         np.add(now, scratch, now)
-    return np.ascontiguousarray(noise_TR.T)
+    return noise[before:].transpose(1, 2, 0).reshape(len(normal), -1)[:, : normal.shape[1]]

@@ -76,5 +76,7 @@ def _with_mean_of(even_WN: NDArray[np.float32], norms_WN: NDArray[np.float32]) -
 
 
 def _mean(norms_WN: NDArray[np.float32]) -> NDArray[np.float32]:
-    # In single precision a sum depends on its order: this is the one over adjacent numbers.
-    return np.ascontiguousarray(norms_WN.T).mean(axis=1)
+    sums = norms_WN
+    while len(sums) > 1:  # in single precision a sum depends on its order: neighbours first
+        sums = np.concatenate([sums[:-1:2] + sums[1::2], sums[len(sums) // 2 * 2 :]])
+    return np.asarray(sums[0] / np.float32(len(norms_WN)))

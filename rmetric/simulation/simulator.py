@@ -207,8 +207,9 @@ class _Batch:
         rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess)
         for row, norms in enumerate(rows):
             norms[:, broken[row]] = np.nan
-            grad_norm[row] = norms.mean(axis=0, dtype=np.float64)
-            sigma_sq[row] = gradient_variance(norms.T)
+            exact = norms.astype(np.float64)
+            grad_norm[row] = exact.mean(axis=0)
+            sigma_sq[row] = gradient_variance(exact.T)
         grad_norm[self.processes.non_finite_gradients > 0] = np.nan
         return grad_norm, sigma_sq
 
