@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,7 +61,7 @@ class RunLog:
         """Number of METRICS records."""
         return len(self.step)
 
-    @cached_property
+    @property
     def content(self) -> bytes:
         """The log as JSON lines."""
         return encode_metrics(self.step, self.numbers, self.states, self.events)
@@ -113,9 +113,10 @@ def _log(
 
 def _placed(step: NDArray[np.int64], events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
     """Events in order, each with the index of the record that it precedes: those of its own step, but for alerts."""
+    steps = step.tolist()
     for event in sorted(events, key=lambda event: (event["step"], event["event"] == "ALERT")):
-        side: Literal["left", "right"] = "right" if event["event"] == "ALERT" else "left"
-        yield int(np.searchsorted(step, event["step"], side)), event
+        precedes = bisect_right if event["event"] == "ALERT" else bisect_left
+        yield precedes(steps, event["step"]), event
 
 
 def _consult(
