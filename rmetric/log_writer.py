@@ -35,15 +35,19 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     [3.141593, 0.0001234568, 123456800.0]
     """
     x = np.asarray(values, dtype=np.float64)
-    magnitude, usual, rounded = np.abs(x, out=np.empty_like(x)), x.copy(), np.empty_like(x)
+    magnitude, rounded = np.abs(x, out=np.empty_like(x)), x.copy()
     odd = ~((magnitude >= 1e-15) & (magnitude < 1e15))
     some_odd = bool(odd.any())
     if some_odd:
-        usual[odd] = magnitude[odd] = 1.0
+        rounded[odd] = magnitude[odd] = 1.0
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
-    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude)).astype(int)
-    up, down = _UP[decimals - _LEAST_DECIMALS], _DOWN[decimals - _LEAST_DECIMALS]
-    np.divide(np.rint(usual / down * up) * down, up, out=rounded)
+    power = SIGNIFICANT_DIGITS - 1 - _LEAST_DECIMALS - np.floor(np.log10(magnitude)).astype(int)
+    up, down = _UP.take(power), _DOWN.take(power)
+    rounded /= down
+    rounded *= up
+    np.rint(rounded, out=rounded)
+    rounded *= down
+    rounded /= up
     if not some_odd:
         return rounded
     with np.errstate(invalid="ignore"):  # of a signalling NaN, as a flipped bit may leave it
@@ -111,10 +115,10 @@ def strict_json(value: Any) -> Any:
 
     Raises ``TypeError`` for what is no JSON.
     """
-    if isinstance(value, _FLOATS):
-        return at_log_precision(value) if math.isfinite(value) else str(value)
     if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, _FLOATS):
+        return at_log_precision(value) if math.isfinite(value) else str(value)
     if isinstance(value, np.integer | np.bool_):
         return value.item()
     if isinstance(value, Mapping):
@@ -206,4 +210,6 @@ def alerts_so_far(step: NDArray[np.int64], alerts: Mapping[str, int]) -> list[di
     """``alerts`` of each record: the detectors that have raised one by then, with its step, the earliest first."""
     ordered = sorted(alerts.items(), key=lambda item: item[1])
     states = [dict(ordered[:count]) for count in range(len(ordered) + 1)]
-    return [states[count] for count in np.searchsorted([at for _, at in ordered], step, side="right").tolist()]
+    begins = np.searchsorted(step, [at for _, at in ordered]).tolist()
+    spans = pairwise([0, *begins, len(step)])
+    return [state for state, (begin, end) in zip(states, spans, strict=True) for _ in range(begin, end)]
