@@ -165,16 +165,16 @@ def encode_metrics(
     told: dict[int, bytes] = defaultdict(bytes)
     for index, event in events:
         told[index] += encode_event(event)
-    values_NK = np.column_stack([step, *floats.values()])[:, 1:]
-    finite_NK, infinite_NK = np.isfinite(values_NK), np.isinf(values_NK)
-    steps, numbers, taken = _numbers(step), _numbers(values_NK[finite_NK]), 0
-    changes = np.logical_or.reduce([*map(_changes, (finite_NK, infinite_NK, *states.values()))])
+    values_KN = np.array([*floats.values()]).reshape(len(floats), len(step))
+    finite_KN, infinite_KN = np.isfinite(values_KN), np.isinf(values_KN)
+    steps, numbers, taken = _numbers(step), _numbers(values_KN.T[finite_KN.T]), 0
+    changes = np.logical_or.reduce([*map(_changes, (finite_KN, infinite_KN, *states.values()))])
     fields = [b',"%b":%%b' % name.encode() for name in floats]
     content = []
     # Records that are alike but for their numbers are written by one template.
     for start, end in pairwise(sorted({0, len(step), *(np.flatnonzero(changes) + 1).tolist(), *told})):
-        known = [*compress(fields, finite_NK[start].tolist())]
-        infinite = [*compress(floats, infinite_NK[start].tolist())]
+        known = [*compress(fields, finite_KN[:, start].tolist())]
+        infinite = [*compress(floats, infinite_KN[:, start].tolist())]
         line_end = b"".join(known) + _line_end(states, start, infinite)
         template = _LINE_BEGIN + (line_end + _LINE_BEGIN).join(steps[start:end]) + line_end
         needed = len(known) * (end - start)
@@ -187,10 +187,13 @@ _LINE_BEGIN = b'{"event":"METRICS","step":'
 
 
 def _changes(values: NDArray[Any] | Sequence[Any]) -> NDArray[np.bool_]:
-    """Whether a record has other values, or another object, than the one before it, shape (n - 1,)."""
+    """Whether a record has other values, or another object, than the one before it, shape (n - 1,).
+
+    The values have shape (n,), or (K, n).
+    """
     told = values if isinstance(values, np.ndarray) else np.fromiter(map(id, values), np.int64, len(values))
-    changed = told[1:] != told[:-1]
-    return np.asarray(changed if changed.ndim == 1 else changed.any(axis=1))
+    changed = told[..., 1:] != told[..., :-1]
+    return np.asarray(changed if changed.ndim == 1 else changed.any(axis=0))
 
 
 def _line_end(states: Mapping[str, Sequence[Any] | NDArray[Any]], record: int, infinite: Sequence[str]) -> bytes:
