@@ -88,11 +88,11 @@ class RunStreams:
         pools = [SeedSequence(np.frombuffer(_words(seed) + key, "<u4")).pool for seed in self.seeds]
         return [Generator(PCG64(_Seeded(words))) for words in _state_words(np.array(pools))]  # type: ignore[arg-type]
 
-    def _draw(self, name: str, size: Sequence[int] | None, method: str, *parameters: float) -> NDArray[np.float64]:
+    def _draw(self, name: str, size: Sequence[int] | None, method: str) -> NDArray[np.float64]:
         shape = (self.steps,) if size is None else tuple(size)
         draws = np.empty((len(self.seeds), *shape))
         for row, generator in enumerate(self.generators(name)):
-            draws[row] = getattr(generator, method)(*parameters, size=shape)
+            getattr(generator, method)(out=draws[row, ...])
         return draws
 
     def random(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:

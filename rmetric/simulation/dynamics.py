@@ -97,11 +97,11 @@ def _floor(jump: FloatsRT, floor: FloatsRT, floor_rate: FloatsRT) -> FloatsRT:
     f, way = np.zeros(len(moved)), np.empty(len(moved))
     floor_TR = np.empty((floor.shape[1] - first, len(moved)))
     by_step = (_by_step(array[moved, first:]) for array in (jump, floor, floor_rate))
-    for j, target, rate, after in zip(*by_step, floor_TR, strict=True):
+    jumps = np.any(jump[moved, first:], axis=0)
+    for jumps_now, j, target, rate, after in zip(jumps, *by_step, floor_TR, strict=True):
         np.subtract(target, f, way)
         np.multiply(way, rate, way)
-        np.add(f, j, after)
-        f = np.add(after, way, after)
+        f = np.add(f + j if jumps_now else f, way, after)
     floors[moved, first:] = floor_TR.T
     return floors
 
