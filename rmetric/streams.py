@@ -43,7 +43,7 @@ def _state_words(pools_R4: NDArray[np.uint32]) -> NDArray[np.uint64]:
     """What a SeedSequence with each pool generates for PCG64, shape (R, 4): NumPy takes six times as long for it."""
     mixed = (np.tile(pools_R4, 2) ^ _XOR) * _TIMES
     mixed ^= mixed >> 16
-    return np.ascontiguousarray(mixed, "<u4").view("<u8")
+    return mixed.astype("<u4").view("<u8").astype(np.uint64)
 
 
 class _Seeded(ISeedSequence):

@@ -63,7 +63,7 @@ class RunLog:
 
     @property
     def content(self) -> bytes:
-        """The log as JSON lines."""
+        """The log as JSON lines; encoded at each call, so that a batch does not hold those of all its runs."""
         return encode_metrics(self.step, self.numbers, self.states, self.events)
 
     def chunk(self) -> Chunk:

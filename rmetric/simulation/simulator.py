@@ -93,7 +93,7 @@ class TrainingSimulator:
         specs
             The runs.
         ends
-            Tells the last step of each run whose gradients are wanted; later ones, which are most of the work, are NaN.
+            Tells the last step of each run whose gradients, the dearest part of it, are wanted; later ones are NaN.
         """
         if not specs:
             raise ValueError("at least one run is needed")
