@@ -10,13 +10,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.random import PCG64, Generator, SeedSequence
-from numpy.random.bit_generator import ISeedSequence
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 
 def stable_hash(text: str) -> int:
@@ -28,32 +25,9 @@ def stable_hash(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=6).digest(), "big")
 
 
-@lru_cache(256)
 def _words(number: int) -> bytes:
     """A number as NumPy's SeedSequence takes it apart, which needs four times as long for it."""
     return number.to_bytes(4 * max(1, -(-number.bit_length() // 32)), "little")
-
-
-_HASH = [0x8B51F9DD * pow(0x58F38DED, power, 2**32) % 2**32 for power in range(9)]
-"""Constants of :meth:`numpy.random.SeedSequence.generate_state`."""
-_XOR, _TIMES = np.array(_HASH[:-1], np.uint32), np.array(_HASH[1:], np.uint32)
-
-
-def _state_words(pools_R4: NDArray[np.uint32]) -> NDArray[np.uint64]:
-    """What a SeedSequence with each pool generates for PCG64, shape (R, 4): NumPy takes six times as long for it."""
-    mixed = (np.tile(pools_R4, 2) ^ _XOR) * _TIMES
-    mixed ^= mixed >> 16
-    return mixed.astype("<u4").view("<u8").astype(np.uint64)
-
-
-class _Seeded(ISeedSequence):
-    """A seed whose words are worked out already."""
-
-    def __init__(self, words: NDArray[np.uint64]) -> None:
-        self._words = words
-
-    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[Any]:
-        return self._words
 
 
 @dataclass(frozen=True)
@@ -85,8 +59,8 @@ class RunStreams:
     def generators(self, name: str) -> list[Generator]:
         """One generator a run, at the start of the stream ``name``."""
         key = _words(stable_hash(self.scope + name))
-        pools = [SeedSequence(np.frombuffer(_words(seed) + key, "<u4")).pool for seed in self.seeds]
-        return [Generator(PCG64(_Seeded(words))) for words in _state_words(np.array(pools))]  # type: ignore[arg-type]
+        entropy = (np.frombuffer(_words(seed) + key, "<u4") for seed in self.seeds)
+        return [Generator(PCG64(SeedSequence(words))) for words in entropy]
 
     def _draw(self, name: str, size: Sequence[int] | None, method: str) -> NDArray[np.float64]:
         shape = (self.steps,) if size is None else tuple(size)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise, repeat
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 FloatsRT = NDArray[np.float64]
@@ -15,8 +14,6 @@ FloatsRT = NDArray[np.float64]
 OVERFLOW_NATS = 1e3
 """An excess beyond this overflows: the loss is NaN from here on."""
 _CEILING = 1e9
-_FORGOTTEN = 80
-"""Correlation lengths after which noise is the same bit by bit, whatever it was before: e^-37 is one last digit."""
 _ONE, _THIRD = np.array(1.0), np.array(1.0 / 3.0)
 """As arrays, for a ufunc takes as long over a Python number as over a hundred runs; an output by name costs as much."""
 
@@ -123,17 +120,11 @@ def correlated(normal: FloatsRT, correlation_steps: float) -> FloatsRT:
 
     with c the steps after which 37 % of a deviation are left.
     """
-    remaining = math.exp(-1.0 / correlation_steps)
-    # Pieces of each run are worked out side by side. Each begins so much earlier that what it begins with is forgotten
-    # to the last bit: differences fade to one of a last digit, and then, step by step, more surely to none.
-    before = min(math.ceil(_FORGOTTEN * correlation_steps), normal.shape[1])
-    pieces = -(-normal.shape[1] // (2 * before))
-    drawn = np.zeros((len(normal), before * (2 * pieces + 1)))
-    drawn[:, before : before + normal.shape[1]] = normal
-    drawn[:, before + 1 :] *= math.sqrt(1.0 - remaining**2)
-    noise = np.array(sliding_window_view(drawn, 3 * before, axis=1)[:, :: 2 * before].transpose(2, 0, 1), order="C")
-    scratch, share = np.empty(noise.shape[1:]), np.array(remaining)
-    for earlier, now in pairwise(noise):
-        np.multiply(earlier, share, scratch)
+    remaining = np.array(math.exp(-1.0 / correlation_steps))
+    noise_TR = np.array(normal.T, order="C")
+    noise_TR[1:] *= math.sqrt(1.0 - float(remaining) ** 2)
+    scratch = np.empty(len(normal))
+    for before, now in pairwise(noise_TR):
+        np.multiply(before, remaining, scratch)
         np.add(now, scratch, now)
-    return noise[before:].transpose(1, 2, 0).reshape(len(normal), -1)[:, : normal.shape[1]]
+    return np.ascontiguousarray(noise_TR.T)
