@@ -52,7 +52,7 @@ def written_aside(path: Path, *, synced: bool = True) -> Iterator[IO[bytes]]:
         with naming(path), open(path, "wb") as file:
             yield file
         return
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with naming(path, aside):
