@@ -90,7 +90,7 @@ def write_tables(inputs: Inputs, out: Path, numbers: Sequence[str] = ()) -> None
     UserError
         If none of those that are asked for can be made of these logs.
     """
-    tables = build_tables(inputs.studies, inputs.live, inputs.sets, numbers)
+    tables = build_tables(inputs, numbers)
     made = {table.name for table in tables}
     missing = [number for number in numbers if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
     if missing:

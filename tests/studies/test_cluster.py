@@ -231,14 +231,8 @@ def test_few_scored_runs_make_wide_intervals() -> None:
 
 
 def test_what_cannot_be_is_said_in_one_line() -> None:
-    for wrong in ({"gpus": 0}, {"gpus": 8, "write_s": math.nan}, {"gpus": 8, "interval_s": 0.0},
-                  {"gpus": 8, "restart_s": -1.0}, {"gpus": 8, "vain_steps": (2.0, 1.0)}):  # fmt: skip
-        with pytest.raises(UserError):
-            Job(**wrong)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="repaired share"):
         RepairEffect(share=1.5)
-    with pytest.raises(UserError, match="no component fails by LR_SPIKE"):
-        seen(seen_steps={"LR_SPIKE": np.zeros(1)})
     with pytest.raises(UserError, match="hardly gets on"):
         observed_hours(replace(LARGE, gpus=1_000_000), ALONE)
 

@@ -79,13 +79,13 @@ def target(beside: dict[str, dict[str, Evaluator]]) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]]) -> dict[str, Table]:
-    return {table.name: table for table in build_tables(studies, beside=beside)}
+    return {table.name: table for table in build_tables(Inputs(studies, beside))}
 
 
 @pytest.fixture(scope="module")
 def alone(studies: dict[str, Evaluator]) -> dict[str, list[Table]]:
     """The tables of each study alone."""
-    return {study: build_tables(ev) for study, ev in studies.items()}
+    return {study: build_tables(Inputs({study: ev})) for study, ev in studies.items()}
 
 
 def test_latex_can_write_all_that_tables_of_both_studies_say(tables: dict[str, Table]) -> None:
@@ -125,10 +125,7 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_one_study_alone_has_the_tables_it_always_had(
-    studies: dict[str, Evaluator], alone: dict[str, list[Table]]
-) -> None:
-    assert build_tables({"simulated": studies["simulated"]}) == alone["simulated"]
+def test_one_study_alone_has_no_column_of_studies(alone: dict[str, list[Table]]) -> None:
     assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
 
 
@@ -453,8 +450,8 @@ def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys)
 
 
 def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:
-    assert build_tables(studies, numbers=["headline"]) == [tables["headline"], tables["headline_full"]]
-    assert [table.name for table in build_tables(studies, numbers=["2", "5"])] == [
+    assert build_tables(Inputs(studies), ["headline"]) == [tables["headline"], tables["headline_full"]]
+    assert [table.name for table in build_tables(Inputs(studies), ["2", "5"])] == [
         "table_2_scenario_matrix", "table_5_threshold", "table_5b_ablation",
     ]  # fmt: skip
 
