@@ -107,14 +107,10 @@ def run_study(
 
     Parameters
     ----------
-    plan
-        What to run.
     folder
         Existing folder for the logs and ``manifest.json``.
     backend
         Simulation, or real training (:data:`studies.real_runs.run.TORCH`).
-    jobs
-        Number of processes.
     resume
         Go on with the study that is in the folder: logs that are there and whole are kept.
     overwrite

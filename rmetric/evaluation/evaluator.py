@@ -80,18 +80,12 @@ class Evaluator:
 
     Parameters
     ----------
-    study
-        The logs.
     detectors
         Name → detector; the reference comes first in every answer.
     scores
         Name → scores of all records, from :func:`rmetric.evaluation.scoring.score_study`.
     signals_3N
         Normalised λ, σ² and ΔL of all records; NaN, not measured, counts for nothing in R.
-    draws
-        Bootstrap resamples.
-    seed
-        Of the bootstrap.
     jobs
         Processes of answers that need another pass over all records; as many as there are cores if left out.
     skipped

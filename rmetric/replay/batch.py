@@ -39,10 +39,6 @@ def replay_logs(
 
     Parameters
     ----------
-    logs
-        Files of any known format.
-    out
-        An existing folder.
     options
         What of each log is replayed; of a log of several runs all are, whatever ``run`` says.
     jobs
@@ -51,11 +47,6 @@ def replay_logs(
         Write ``<name>.png`` as well.
     strict
         As for :func:`~rmetric.replay.report.replay_to_folder`.
-
-    Returns
-    -------
-    list of Replay
-        In the order of ``logs``.
 
     Raises
     ------

@@ -200,12 +200,7 @@ class Replayer:
     def finish(self, name: str, source: str, log_format: str, notes: Sequence[str] = ()) -> Replay:
         """What the replay found.
 
-        Parameters
-        ----------
-        name, source, log_format
-            As :class:`Replay` has them.
-        notes
-            Notes of the importer.
+        ``name``, ``source`` and ``log_format`` as :class:`Replay` has them; ``notes`` are those of the importer.
         """
         metadata = self._filter.metadata
         metric = self._metric or self._settings.metric(metadata.config)[0]

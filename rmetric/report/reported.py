@@ -47,13 +47,6 @@ class ReportedRun:
         """Diagnose a run and thin its curves, portion by portion; ``None`` if it holds no record.
 
         Cost: 0.2 ms a record, most of it in the detectors.
-
-        Parameters
-        ----------
-        log
-            The run, as its log is read.
-        source
-            Path of the log.
         """
         curves: dict[str, Curve] = {}
         records, evaluations, examination, logged = NewRecords(), Evaluations(), Examination(), _LoggedAlerts()

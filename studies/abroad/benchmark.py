@@ -143,14 +143,7 @@ def judged_by(
 def files_by_name(option: str, named: Sequence[tuple[str, Path]], taken: Mapping[str, str]) -> dict[str, Path]:
     """Files by the name of their line; :class:`UserError` for a name that another line has.
 
-    Parameters
-    ----------
-    option
-        That they were given with.
-    named
-        Names and files.
-    taken
-        Name of a line that is there anyway → whose it is.
+    ``taken``: name of a line that is there anyway → whose it is.
     """
     files: dict[str, Path] = {}
     for name, file in named:

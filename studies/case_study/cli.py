@@ -40,12 +40,7 @@ def opening(plan: CaseStudyPlan, jobs: int) -> str:
 def progress_of(plan: CaseStudyPlan, *, begin: Callable[[], None]) -> Iterator[Callable[[str, int], None]]:
     """A progress bar over the steps of all runs; gives what is to be told of the steps that a run has done.
 
-    Parameters
-    ----------
-    plan
-        Of the study.
-    begin
-        Called before the first step counts: nothing that could be told before training is wrong with the plan.
+    ``begin`` is called before the first step counts: what is wrong with a plan is told before training.
     """
     forked = plan.steps - plan.first_disturbed + 1
     total = plan.first_disturbed - 1 + (1 + len(plan.faults)) * forked

@@ -61,10 +61,6 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
 
     Parameters
     ----------
-    results
-        The study.
-    signal
-        A measurement.
     indices
         Faulty runs of one case.
     twins

@@ -135,15 +135,7 @@ class Signature:
 
 
 class MechanismResults:
-    """The logs of a mechanism study, scored.
-
-    Parameters
-    ----------
-    study
-        Its logs.
-    scores
-        Detector → scores of each run.
-    """
+    """The logs of a mechanism study, scored."""
 
     def __init__(self, study: Study, scores: dict[str, list[NDArray[np.float64]]], *, draws: int = DRAWS) -> None:
         self.study, self.scores, self.draws = study, scores, draws

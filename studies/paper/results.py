@@ -33,16 +33,7 @@ one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str] = ()) -> Inputs:
     """Load the studies of the command line, and these sets beside them, and score what is not in the cache.
 
-    Parameters
-    ----------
-    args
-        Options of :meth:`rmetric.cli.Parser.add_evaluation`.
-    results
-        Folder with the results of live runs, if there are any.
-    cache
-        Folder of the scores.
-    beside
-        Names of sets (:data:`rmetric.dataset.layout.EXTRA_SETS`).
+    ``results`` is the folder of what live runs gave, if there is any, ``cache`` that of the scores.
     """
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))

@@ -67,12 +67,8 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
 
     Parameters
     ----------
-    study
-        The logs.
     detector
         Whose alerts healing and families are learned from, at its threshold.
-    jobs
-        Processes for features and alerts; fitting takes one.
 
     Raises
     ------

@@ -71,18 +71,10 @@ class Judged:
 
         Parameters
         ----------
-        study
-            The logs.
-        model
-            Fitted to the other half.
         detector
             Whose alerts healing and diagnosis are asked about.
         alerts
             Run index → steps at which its alert episodes begin; from the detector's own threshold if left out.
-        jobs
-            Processes.
-        draws, seed
-            Of the bootstrap.
         """
         runs_R = halves(study.runs).score
         tables = feature_tables(study, runs_R, jobs)

@@ -80,12 +80,11 @@ class Fit:
 def fit(sources: Sequence[Source], budget_per_step: float = BUDGET_PER_STEP) -> Fit:
     """Tails of all sources, and the lowest threshold that keeps the budget in each of them.
 
-    The worst source decides, for the tails as for the threshold: what is everyday anywhere surprises nobody.
+    The worst source decides, for the tails as for the threshold: what is everyday anywhere surprises nobody. Nothing but
+    healthy records is looked at.
 
     Parameters
     ----------
-    sources
-        Runs to fit to. Nothing but their healthy records is looked at.
     budget_per_step
         False alarms a healthy step (of strangers' runs: a record) in each source.
 

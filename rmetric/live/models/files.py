@@ -81,11 +81,6 @@ def model_folder(name: str) -> Path:
 
     The cache has the word where the hub cannot be reached, and where ``HF_HUB_OFFLINE`` says that nobody is asked.
 
-    Parameters
-    ----------
-    name
-        As on the hub, ``owner/name``.
-
     Raises
     ------
     UserError

@@ -72,10 +72,6 @@ def load_pretrained(
 
     Parameters
     ----------
-    name
-        As in :func:`~rmetric.live.models.files.find_model`.
-    device
-        Where it is trained.
     lora
         Train adapters of rank 16 on all linear layers instead of the weights; ``"auto"``: when training in full does
         not fit.
