@@ -26,8 +26,6 @@ class Spec(Protocol):
 
 @dataclass(frozen=True)
 class Finished:
-    """One finished log."""
-
     name: str
     sha256: str
     bytes: int
@@ -42,7 +40,6 @@ class Finished:
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return 1
 
 
@@ -75,7 +72,6 @@ class FinishedPart:
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return sum(self.outcomes.values())
 
 

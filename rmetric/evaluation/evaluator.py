@@ -44,7 +44,6 @@ NO_RECORD = Score.undefined("it scores no record of these logs")
 
 
 def _bytes_of(columns: object) -> int:
-    """Bytes of the arrays of a data class."""
     return sum(column.nbytes for column in vars(columns).values() if isinstance(column, np.ndarray))
 
 

@@ -145,7 +145,6 @@ class Score:
 
     @property
     def defined(self) -> bool:
-        """True if there is a value."""
         return not math.isnan(self.value)
 
     @property

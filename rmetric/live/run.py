@@ -80,8 +80,6 @@ class Observer(Protocol):
 
 
 class NoObserver:
-    """An observer that does nothing."""
-
     def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool:
         return True
 
@@ -188,7 +186,6 @@ class LiveRun(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self.model.parameters()).device
 
     # -- training -----------------------------------------------------------------------------------------------------

@@ -73,7 +73,6 @@ def _worth(jobs: int, seconds: Sequence[float]) -> int:
 
 @contextmanager
 def _map_in(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A ``map`` in so many processes."""
     if jobs == 1:
         yield map
         return

@@ -31,8 +31,6 @@ class MarkedAlert(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRun:
-    """One run of a page."""
-
     name: str
     diagnosis: Diagnosis
     curves: Mapping[str, Curve]

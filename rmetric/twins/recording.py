@@ -78,7 +78,6 @@ class Judgement:
         return {"event": "HELD_OUT", "step": last_step, "steps": self.steps, **losses}
 
     def last_event(self, horizon: int) -> Event:
-        """The last line of the log."""
         return terminal_event(self.outcome.kind, self.outcome.failure_step, self.outcome.reason, horizon)
 
 

@@ -62,7 +62,6 @@ def named_file(text: str) -> tuple[str, Path]:
 
 
 def parser() -> Parser:
-    """Command line of this script."""
     p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
     p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
     p.add_argument("--zoo", type=Path, nargs="*", help=f"data sets, folders (default: in data/: {' '.join(ZOO)})")

@@ -84,7 +84,6 @@ ONSET = "first disturbed step (default: drawn from the seed, in the middle half 
 
 
 def parser() -> Parser:
-    """Command line of the suite."""
     p = Parser(
         "Train a real model, break it on purpose in several ways, and see who warned, and when.",
         epilog="--suite mechanism and --suite sdc have options of their own: add --help to see them",

@@ -74,7 +74,6 @@ class Bill:
 
     @property
     def total_usd(self) -> float:
-        """Sum of both."""
         return self.lost_usd + self.false_alarm_usd
 
 

@@ -28,7 +28,6 @@ Known = Mapping[int, Mapping[str, JobOutcome]]
 
 
 def draw(ev: Evaluator, live: LiveResults | None = None) -> Drawing:
-    """The figure."""
     found, repair = measured_warnings(ev), RepairEffect.of((live or LiveResults()).corruption)
     text = (
         "(a) TOR of each policy; (b) what it has beyond checkpoints alone on the same failures, in pairs. Bands: what "

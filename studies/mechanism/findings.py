@@ -243,7 +243,6 @@ class MechanismResults:
         return not bool(np.isnan(self.scores[detector][index][after]).all())
 
     def signature(self, case: Case, detector: str, kind: Kind) -> Signature:
-        """One cell of the signature table."""
         key = (case, detector, kind)
         if key not in self._signatures:
             self._signatures[key] = self._signature(*key)

@@ -138,5 +138,4 @@ def _tell(evaluated: Sequence[Evaluator], made: str, where: str) -> None:
 
 
 def _every(studies: Mapping[str, T], sets: Mapping[str, Mapping[str, T]]) -> list[T]:
-    """Values of all studies, and of all sets beside a study, in one list."""
     return [*studies.values(), *(found for of_part in sets.values() for found in of_part.values())]

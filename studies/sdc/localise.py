@@ -253,7 +253,6 @@ class DiagnosisScore:
 
 
 def score_diagnosis(diagnosis: Diagnosis, truth: Injection) -> DiagnosisScore:
-    """Score a diagnosis."""
     if not diagnosis.visible:
         return DiagnosisScore(False, None, None, None, 0)
     worker = None if truth.worker is None else diagnosis.workers == (truth.worker,)

@@ -66,8 +66,6 @@ class RepairedRun:
 
 @dataclass(frozen=True)
 class InjectionResult:
-    """Result of one injection."""
-
     number: int
     """Position in the campaign."""
     injection: Injection

@@ -144,7 +144,6 @@ class TrainingPlan:
 
     @property
     def manner(self) -> str:
-        """Manner of training, in words."""
         return ("LoRA" if self.lora else "in full") + (", checkpointed" if self.gradient_checkpointing else "")
 
 
