@@ -148,9 +148,7 @@ def run_study(
     return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is in the folder already
-# ---------------------------------------------------------------------------------------------------------------------
+# --- What is in the folder already -----------------------------------------------------------------------------------
 
 
 def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str, Any]:

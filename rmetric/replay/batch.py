@@ -18,8 +18,8 @@ from rmetric.importers import runs_named_in
 from rmetric.log_lines import plain_text
 from rmetric.progress import progress_bar
 from rmetric.replay import PlotCurves, Replay, ReplayOptions
-from rmetric.replay.options import AS_IT_IS
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
+from rmetric.replay.settings import AS_IT_IS
 
 POOL_PAYS_FROM_S = 4.0
 """Seconds of work, as estimated, from which several processes are faster than one: to start them takes about two."""

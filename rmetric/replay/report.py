@@ -22,7 +22,7 @@ from rmetric.files import write_atomically, written_aside
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.log_lines import place
 from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
-from rmetric.replay.options import AS_IT_IS
+from rmetric.replay.settings import AS_IT_IS
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""

@@ -56,11 +56,8 @@ class Ever:
 
     def extend(self, now: Bools) -> Bools:
         """Return it for each of the next ``n`` records, shape (n,)."""
-        ever = np.ones(len(now), dtype=bool)
-        if not self.so_far:
-            first = int(now.argmax()) if now.any() else len(now)
-            ever[:first] = False
-            self.so_far = first < len(now)
+        ever = np.logical_or.accumulate(now) | self.so_far
+        self.so_far |= bool(now.any())
         return ever
 
 
