@@ -162,16 +162,15 @@ def plan_of(shape: Shape, dtype: torch.dtype, *, rows: int = 4, length: int = 25
     )
 
 
-def choose_plan(
-    plan: TrainingPlan, available_gib: float, *, lora: Choice = "auto", gradient_checkpointing: Choice = "auto"
-) -> TrainingPlan:
-    """The plan with what is ``"auto"`` decided: the first that fits of in full, checkpointed, LoRA, and both.
+def choose_plan(plan: TrainingPlan, available_gib: float, *, lora: Choice = "auto") -> TrainingPlan:
+    """The first that fits of in full, checkpointed, LoRA, and both; ``lora`` says which of these are allowed.
 
     Raises :class:`~rmetric.errors.UserError` through :func:`check_fits` when none of those that are allowed fits.
     """
+    adapters = (False, True) if lora == "auto" else (bool(lora),)
     allowed = [
-        replace(plan, lora=adapters, gradient_checkpointing=checkpointed)
-        for adapters, checkpointed in product(_options(lora), _options(gradient_checkpointing))
+        replace(plan, lora=with_adapters, gradient_checkpointing=checkpointed)
+        for with_adapters, checkpointed in product(adapters, (False, True))
     ]
     chosen = next((option for option in allowed if option.fits(available_gib)), allowed[-1])
     check_fits(chosen, available_gib)
@@ -188,10 +187,6 @@ def check_fits(plan: TrainingPlan, available_gib: float) -> MemoryEstimate:
         f"{estimate.total_gib:.1f} GiB, and {available_gib:.1f} GiB are free ({HEADROOM:.0%} of that are kept spare); "
         f"what would fit: {'; '.join(_what_fits(plan, available_gib)) or 'a tiny model (--model tiny-llama)'}"
     )
-
-
-def _options(choice: Choice) -> tuple[bool, ...]:
-    return (False, True) if choice == "auto" else (bool(choice),)
 
 
 def _what_fits(plan: TrainingPlan, available_gib: float) -> Iterator[str]:

@@ -182,7 +182,7 @@ def test_the_first_that_fits_is_chosen() -> None:
     assert choose_plan(PLAN, 65).manner == "in full, checkpointed"
     assert choose_plan(PLAN, 22).manner == "LoRA"
     assert choose_plan(PLAN, 12).manner == "LoRA, checkpointed"
-    assert choose_plan(PLAN, 80, lora=True, gradient_checkpointing=True).manner == "LoRA, checkpointed"
+    assert choose_plan(PLAN, 80, lora=True).manner == "LoRA"
     for available in (78, 65, 22, 12):
         assert choose_plan(PLAN, available).estimate().total_gib <= 0.9 * available
 
