@@ -11,19 +11,18 @@ import numpy as np
 from rmetric.detectors import ROBUST
 from rmetric.reporting.table import Cell, Column
 from studies.catalogue import Inputs, Part, real_studies, table
-from studies.cluster import (
-    Job,
-    JobOutcome,
+from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job, counted, young
+from studies.cluster.monte_carlo import REPLICATES, JobOutcome, outcomes
+from studies.cluster.policies import (
+    CHECKPOINTS,
+    WITH_REPAIR,
+    WITH_WARNINGS,
     MeasuredWarnings,
     RepairEffect,
     Warnings,
     measured_warnings,
-    outcomes,
     policies,
 )
-from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
-from studies.cluster.monte_carlo import REPLICATES
-from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
 
 SIZES = (8, 64, 512, 4096, 16_384)
 LARGEST = SIZES[-1]

@@ -10,10 +10,20 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.simulation.hardware import INTERRUPTIONS
-from studies.cluster import Job, JobPolicy, MeasuredWarnings, RepairEffect, Warnings, observed_hours, outcomes, policies
-from studies.cluster.job import CLASSES, CORRUPTION, UNSEEN, daly, young
-from studies.cluster.monte_carlo import WorkCycle
-from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS, expected_tor
+from studies.cluster.job import CLASSES, CORRUPTION, UNSEEN, Job, daly, young
+from studies.cluster.monte_carlo import WorkCycle, observed_hours, outcomes
+from studies.cluster.policies import (
+    BOUND,
+    CHECKPOINTS,
+    WITH_REPAIR,
+    WITH_WARNINGS,
+    JobPolicy,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+    expected_tor,
+    policies,
+)
 
 NODE, NETWORK = "NODE_FAILURE", "NETWORK_DEGRADATION"
 LARGE = Job(gpus=16_384)

@@ -14,10 +14,18 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Table, to_csv, to_markdown
 from studies.catalogue import Inputs
-from studies.cluster import Job, MeasuredWarnings, RepairEffect, Warnings
 from studies.cluster import figure as picture
 from studies.cluster import report as overhead_ratio
-from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
+from studies.cluster.job import Job
+from studies.cluster.policies import (
+    BOUND,
+    CHECKPOINTS,
+    WITH_REPAIR,
+    WITH_WARNINGS,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+)
 from studies.live_results import LiveResults
 from studies.paper.figures import draw_figures
 from studies.paper.tables import build_tables
