@@ -99,7 +99,6 @@ class Registry(Generic[T]):
 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
-    """:func:`load_plugin` for each path."""
     for path in paths:
         load_plugin(path)
 

@@ -108,14 +108,10 @@ def run_study(
 
     Parameters
     ----------
-    plan
-        What to run.
     folder
         Existing folder for the logs and ``manifest.json``.
     backend
         Simulation, or real training (:data:`studies.real_runs.run.TORCH`).
-    jobs
-        Number of processes.
     resume
         Go on with the study that is in the folder: logs that are there and whole are kept.
     overwrite
@@ -153,9 +149,7 @@ def run_study(
     return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is in the folder already
-# ---------------------------------------------------------------------------------------------------------------------
+# --- What is in the folder already -----------------------------------------------------------------------------------
 
 
 def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str, Any]:

@@ -180,10 +180,7 @@ class RunProcesses:
     def check(self, handed: Mapping[str, Any], fault: str) -> None:
         """Raise :class:`UserError` if a fault has written what gets lost, or what no process can be.
 
-        Parameters
-        ----------
-        handed
-            :meth:`shared`, before the fault.
+        ``handed`` is :meth:`shared` before the fault.
         """
         for name, value in self.shared().items():
             if name not in handed:
@@ -211,10 +208,7 @@ class RunProcesses:
     def check_past(self, past: Mapping[str, NDArray[Any]], active_RT: BoolsRT, fault: str) -> None:
         """Raise :class:`UserError` if a fault has disturbed a run before its onset, where it is to be healthy.
 
-        Parameters
-        ----------
-        past
-            :meth:`past`, before the fault.
+        ``past`` is :meth:`past` before the fault.
         """
         for name, array in self.past(active_RT).items():
             if not np.array_equal(array, past[name]):

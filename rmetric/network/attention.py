@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
@@ -34,8 +34,7 @@ class Wrapper(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
-@contextmanager
-def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterator[None]:
+def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> AbstractContextManager[None]:
     """Put a wrapper around the attention function of some attention modules, as long as the context lasts.
 
     The function that the modules' configuration names is shadowed in transformers' own table by one that calls the
@@ -55,18 +54,15 @@ def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterato
     UserError
         For a module that does not ask transformers' table for its attention function.
     """
-    with _entered(modules, wrapper, outermost=True):
-        yield
+    return _entered(modules, wrapper, outermost=True)
 
 
-@contextmanager
-def replaced_attention(modules: Iterable[nn.Module], replacement: Wrapper) -> Iterator[None]:
+def replaced_attention(modules: Iterable[nn.Module], replacement: Wrapper) -> AbstractContextManager[None]:
     """The same for a replacement that does not call the model's own function: it goes inside all wrappers.
 
     Who watches the queries and keys of these modules goes on seeing them.
     """
-    with _entered(modules, replacement, outermost=False):
-        yield
+    return _entered(modules, replacement, outermost=False)
 
 
 @contextmanager
