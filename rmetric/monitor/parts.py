@@ -48,10 +48,9 @@ from rmetric.monitor.repair.policy import Policy, checked_policies
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.run_watch import RunWatch
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
-from rmetric.monitor.step_clock import StepClock
+from rmetric.monitor.step_clock import StepClock, Waits, own_clock
 from rmetric.monitor.step_measurer import StepMeasurer
 from rmetric.monitor.votes import Votes
-from rmetric.monitor.waits import Waits, own_clock
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from rmetric.monitor import waits
-from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.waits import ThreadWaits, Waits, own_clock
+from rmetric.monitor import step_clock
+from rmetric.monitor.step_clock import StepClock, ThreadWaits, Waits, own_clock
 
 BUSY = """
 import os
@@ -111,7 +110,7 @@ def test_where_nobody_counts_waits_there_are_none(monkeypatch: pytest.MonkeyPatc
         path = tmp_path / "schedstat"
         if content is not None:
             path.write_text(content)
-        monkeypatch.setattr(waits, "COUNTED", str(path))
+        monkeypatch.setattr(step_clock, "COUNTED", str(path))
         waited = Waits()
         assert waited() == waited() == 0.0
 
@@ -132,7 +131,7 @@ def crowded() -> Iterator[None]:
 
 
 counted = pytest.mark.skipif(
-    not Path(waits.COUNTED).exists(), reason="this system does not count waits for a processor"
+    not Path(step_clock.COUNTED).exists(), reason="this system does not count waits for a processor"
 )
 
 

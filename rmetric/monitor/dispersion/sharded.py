@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.exchange import WorkerExchange
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes, WorkerExchange
 from rmetric.monitor.loop_probes import PassHook
 
 
