@@ -141,7 +141,7 @@ class Estimators:
         pending, numbers = step.pending, step.numbers
         for _ in step.reports:
             self._rate.update(self.elapsed_s)
-        for validation_loss in pending.validation:
+        for validation_loss in pending.since.validation_losses:
             self._validation_loss = in_convention(validation_loss)
             self._drift.validation(validation_loss)
         workers_with_events = [report.worker for report in step.reports if report.component not in SLOW_STEPS]
@@ -168,22 +168,22 @@ class Estimators:
             "non_finite_count": non_finite,
             "settings_changed": changed,
             "trained_parameters": self.trained.update(
-                len(numbers.norms), pending.required_gradients, planned=pending.planned_changes > 0
+                len(numbers.norms), pending.required_gradients, planned=pending.since.planned_changes > 0
             ),
-            "planned_changes": float(pending.planned_changes) if pending.planned_changes else math.nan,
+            "planned_changes": float(pending.since.planned_changes) or math.nan,
             "uniform_gap": loss - self._uniform_loss if loss is not None and math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(  # of a sample, where not all were looked at
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
             ),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
-            "reward": in_convention(pending.reward),
+            "reward": in_convention(pending.since.reward),
         }
         self.sources["delta_l"] = self._drift.source
         # + 0.0: no -0.0
         known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if not math.isnan(value)}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
-        return Observation(pending.step, **known, evaluated=bool(pending.validation), mechanism=inside)
+        return Observation(pending.step, **known, evaluated=bool(pending.since.validation), mechanism=inside)
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

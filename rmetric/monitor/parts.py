@@ -157,7 +157,7 @@ class PartsFor:
         return StepMeasurer(
             self.model, self.optimizer, scaler=self.scaler, parameters=self.parameters,
             update_entries=self.update_entries, attention_logits=self.attention_logits, mechanism=mechanism,
-            phases=phases, record_every=self._interval.steps, sigma_sq_every=self._interval.steps_per_sigma_sq,
+            phases=phases, interval=self._interval,
         )  # fmt: skip
 
     def _own_watch(self) -> HardwareWatch | None:

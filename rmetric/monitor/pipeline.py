@@ -18,11 +18,11 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
+from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import UNMEASURED, StepNumbers
-from rmetric.records import VALIDATION, Observations
+from rmetric.records import VALIDATION, Event, Observations
 from rmetric.state import restore, state_of, usable
 from rmetric.states import History
 
@@ -141,10 +141,10 @@ class StepPipeline:
         if self.updated_elsewhere:  # what its groups say is not the rate of these updates
             pending.learning_rate = math.nan
         inside = None if pending.mechanism is None else pending.mechanism.read()
-        judgement = self._judge_workers(pending)
-        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
+        slow_workers, of_workers = self._judge_workers(pending)
+        reports = self._hardware_reports(pending.step_time_s, slow_workers)
         changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
-        return ArrivedStep(pending, numbers, reports, changes, inside, judgement.events)
+        return ArrivedStep(pending, numbers, reports, changes, inside, of_workers)
 
     def _numbers(self, pending: PendingStep) -> StepNumbers:
         """Numbers of a step, with the loss of all workers where it is known."""
@@ -165,9 +165,9 @@ class StepPipeline:
             "grad_norm": numbers.norm,
             "required_gradients": pending.required_gradients,
             "cut_off": len(cut_off),
-            "reward": math.nan if pending.reward is None else pending.reward,
+            "reward": math.nan if pending.since.reward is None else pending.since.reward,
         }
-        others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
+        others = pending.since.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
         changes = self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
         return [_naming(change, cut_off) if change.setting == CUT_OFF else change for change in changes]
 
@@ -214,9 +214,9 @@ class StepPipeline:
             "non_finite_since": self.non_finite_since,
         }
 
-    def _judge_workers(self, pending: PendingStep) -> Judgement:
+    def _judge_workers(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
         if self._workers is None or pending.worker_times is None:
-            return Judgement([], [])
+            return [], []
         return self._workers.update(pending.step, pending.worker_times.read())
 
     def _hardware_reports(self, step_time_s: float, slow_workers: list[HardwareReport]) -> list[HardwareReport]:

@@ -174,14 +174,9 @@ class RunWatch:
     def _choose_interval(self) -> None:
         """Choose, as soon as it can be done, how many steps lie between records."""
         if self.interval.choose():
-            self._keep_interval()
+            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self.interval.steps}
             self.recorder.note(interval)
-
-    def _keep_interval(self) -> None:
-        """Let all that a record stands for follow the interval between records."""
-        self.measurer.stand_for(self.interval.steps, self.interval.steps_per_sigma_sq)
-        self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
 
     def _rest(self, loss: Tensor | float) -> None:
         """Pass by a step between two records."""
@@ -291,7 +286,8 @@ class RunWatch:
         since, self._since = self._since, SinceRecord()
         loss, finite = usable_loss(since.loss), self.pipeline.non_finite_since is None
         if loss is not None and math.isfinite(loss.item()) != finite:
-            self.pipeline.process(unmeasured_step(self.step_number, math.nan, loss, since.validation_losses))
+            evaluations = SinceRecord(validation=since.validation)
+            self.pipeline.process(unmeasured_step(self.step_number, math.nan, evaluations, loss))
         elif self._started and since.validation:
             self.pipeline.judge_last_evaluation(*since.validation[-1])
 
@@ -308,7 +304,7 @@ class RunWatch:
         self.pipeline.reports.append(hardware_report("worker", "fatal", worker, details))
         self._start()
         self.step_number += 1
-        self.pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
+        self.pipeline.process(unmeasured_step(self.step_number, self._step_time_s(), SinceRecord()))
         self._leave(failed(self.step_number, WORKER_LOST))
 
     @never_raises(None)
@@ -387,7 +383,7 @@ class RunWatch:
         self.step_number = state["step"]  # an error tells of it
         if self.interval.open and (state["record_every"] > 1 or state.get("record_every_chosen")):
             self.interval.fix(state["record_every"])
-            self._keep_interval()
+            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
         self.pipeline.load_state_dict(state)
         self.measurer.load_state_dict(state, state["step"], self.pipeline.estimators.sources["sigma_sq"])
         self._since.load_state_dict(state)

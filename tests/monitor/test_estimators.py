@@ -13,6 +13,7 @@ import torch
 from rmetric.measurements import Observation
 from rmetric.monitor.estimators import TRAINING, VALIDATION, Estimators, LossDrift
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.step_measurer import ArrivedStep, unmeasured_step
 from rmetric.monitor.transfer import DeviceTransfer, StepNumbers
 
@@ -33,7 +34,9 @@ def observe(
     reports: Sequence[HardwareReport] = (),
 ) -> Observation:
     requiring = None if required is None else [True] * required
-    pending = replace(unmeasured_step(step, step_time_s), dispersion_source="workers", requiring=requiring)
+    pending = replace(
+        unmeasured_step(step, step_time_s, SinceRecord()), dispersion_source="workers", requiring=requiring
+    )
     return estimators.observe(ArrivedStep(pending, numbers, reports))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,16 +38,6 @@ OF_ITS_OWN = 0.5
 Times = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Judgement:
-    """What the workers' times of a step say."""
-
-    reports: list[HardwareReport]
-    """Workers that are slow by themselves."""
-    events: list[Event]
-    """Lines for the log."""
-
-
 class WorkerTimes:
     """Judges and logs the workers' times, step after step.
 
@@ -65,8 +54,8 @@ class WorkerTimes:
         self._slow = SlowWorkers(workers)
         self._recent: list[Any] = []
 
-    def update(self, step: int, times_WP: Times) -> Judgement:
-        """Take in the times that were exchanged in a step."""
+    def update(self, step: int, times_WP: Times) -> tuple[list[HardwareReport], list[Event]]:
+        """Take in the times exchanged in a step; returns who is slow by itself, and lines for the log."""
         of_step = step - self._lag
         reports = self._slow.update(times_WP)
         self._recent.append(times_WP.tolist())
@@ -74,7 +63,7 @@ class WorkerTimes:
         if step % LOGGED_EVERY == 0:
             events.append(_event(of_step, self._recent))
             self._recent = []
-        return Judgement(reports, events)
+        return reports, events
 
     def state_dict(self) -> dict[str, Any]:
         """History in plain values."""
