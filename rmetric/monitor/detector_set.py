@@ -25,8 +25,6 @@ SMOOTHING = 0.1
 
 @dataclass(frozen=True)
 class Detections:
-    """The detectors' results for one step."""
-
     r: RValue
     """R-Metric in the paper's setting, whether or not it may raise an alert."""
     exceeded: tuple[str, ...]
@@ -34,7 +32,6 @@ class Detections:
     alerts: tuple[Alert, ...]
     """Alert episodes that begin here, apart for each detector and each cause."""
     first_alerts: Mapping[str, int]
-    """Detector → step of its first alert so far."""
 
     @property
     def news(self) -> tuple[Alert, ...]:
@@ -45,12 +42,7 @@ class Detections:
 class DetectorSet:
     """Scores each observation with every detector.
 
-    Parameters
-    ----------
-    detectors
-        Names, or detectors with settings of their own. Raises :class:`UserError` for one that cannot watch a run.
-    vocabulary
-        Number of tokens, for the messages; ``None``: not known.
+    Raises :class:`UserError` for a detector that cannot watch a run.
     """
 
     def __init__(self, detectors: Sequence[str | StreamingDetector], vocabulary: int | None) -> None:
@@ -70,7 +62,6 @@ class DetectorSet:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Detector → threshold."""
         return {name: detector.threshold for name, detector in self.detectors.items()}
 
     def usable(self, state: Mapping[str, Any]) -> dict[str, Any]:

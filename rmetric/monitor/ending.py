@@ -56,13 +56,11 @@ class AtExit:
             leave()
 
     def close(self) -> None:
-        """Call nothing any more."""
         self._process = None
         atexit.unregister(self._end)
 
 
 def failed(step: int, reason: str) -> Event:
-    """Last event of a run that failed."""
     return {"event": FAILURE, "step": step, "reason": reason}
 
 

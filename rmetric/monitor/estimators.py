@@ -99,16 +99,9 @@ class TrainedTensors:
 class Estimators:
     """The streaming estimators of one run. Values are at log precision, so that a replay computes with the same ones.
 
-    Parameters
-    ----------
-    vocabulary
-        Number of tokens that the model tells apart; ``None``: not known.
-    scaled
-        Whether a gradient scaler skips non-finite steps: a few in a row are then its normal work and not measured.
-    record_every
-        Steps that an observation stands for.
-    sigma_sq_every
-        Observations between measurements of σ² from parts of a batch; those between keep the latest value.
+    Where a gradient scaler skips steps that are not finite (``scaled``), a few in a row are its normal work and not
+    measured. Between two measurements of σ² from parts of a batch (``sigma_sq_every`` observations) the latest value
+    holds.
     """
 
     def __init__(
@@ -137,7 +130,6 @@ class Estimators:
         self._record_every, self._longest_kept = record_every, sigma_sq_every - 1
 
     def observe(self, step: ArrivedStep) -> Observation:
-        """Make the observation of the next step."""
         pending, numbers = step.pending, step.numbers
         for _ in step.reports:
             self._rate.update(self.elapsed_s)

@@ -45,15 +45,6 @@ class KeptSettings:
     settings of their own. Where layers are frozen or unfrozen, after as many measurements in which none was, others are
     put into evaluation mode on purpose.
 
-    Parameters
-    ----------
-    optimizer
-        Anything with torch's ``param_groups``.
-    model
-        The module that is trained.
-    parameters
-        Its parameters: where they change, its modules are listed anew.
-
     **Source:** training silently goes wrong by such settings: TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813.
     """
 
@@ -116,7 +107,6 @@ class KeptSettings:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._measurements, self._latest = state["measurements"], []
         self._required, self._frozen_in = state["required"], state["frozen_in"]
         self._kept = {name: _Kept(*kept) for name, kept in state["kept"].items()}

@@ -36,20 +36,7 @@ MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
 class StepPipeline:
     """Processes the steps one after the other.
 
-    Parameters
-    ----------
-    estimators
-        Make an observation of a step's numbers.
-    detectors
-        Score the observation and raise alerts.
-    recorder
-        Writes it to the log.
-    hardware
-        Reports hardware events; ``None``: slow steps only.
-    on_alert
-        The user's callback, or ``None``.
-    workers
-        Judges the workers' own times; ``None``: there is one worker.
+    Without ``hardware`` slow steps are all that is reported of it; ``workers`` judges the times of several workers.
     """
 
     def __init__(
@@ -66,7 +53,6 @@ class StepPipeline:
         self.reports: list[HardwareReport] = []
         """Hardware reports that the user made since the latest step."""
         self.last: Observation | None = None
-        """The latest observation."""
         self.updated_elsewhere = False
         """True if in the latest step the weights were moved by something else than the optimizer that is watched."""
         self.exceeded: tuple[str, ...] = ()

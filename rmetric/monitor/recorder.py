@@ -136,15 +136,6 @@ class Recorder:
          "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"settings_changed":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
          "noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
          "r_metric":0.7054556,"alerts":{},"active_workers":[0,1,2,3],"is_nan":false,"is_crashed":false}
-
-    Parameters
-    ----------
-    sinks
-        Where the events go.
-    config
-        ``config`` of EXPERIMENT_START.
-    workers
-        How many train.
     """
 
     def __init__(self, sinks: Sinks, config: Mapping[str, Any], workers: int) -> None:
@@ -213,7 +204,6 @@ class Recorder:
             self._sinks.event(note)
 
     def end(self, terminal: Event) -> None:
-        """Write the last line."""
         self._sinks.event(terminal)
 
     def close(self) -> None:
@@ -249,7 +239,6 @@ class Recorder:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs to write the same lines."""
         return {
             "notes": [dict(note) for note in self._notes],
             "sources": dict(self._sources),
@@ -258,7 +247,6 @@ class Recorder:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; before :meth:`start`."""
         self._notes = [dict(note) for note in state["notes"]]
         self._sources, self._lost = dict(state["sources"]), {*state["lost"]}
         self._sinks.load_state_dict(state["sinks"])

@@ -58,9 +58,7 @@ class RunWatch:
     others: Sequence[Closable | None]
     """Further parts, which do their work alone until they are closed."""
     enabled: bool = True
-    """True while it watches: until :meth:`close` or an error inside."""
     step_number: int = 0
-    """Calls of :meth:`step` so far, those before a resume included."""
     _since: SinceRecord = field(default_factory=SinceRecord)
     _announcements: Announcements = field(default_factory=Announcements)
     _states: StateWatch = field(default_factory=StateWatch)
@@ -214,7 +212,6 @@ class RunWatch:
     # -- what the training loop tells ---------------------------------------------------------------------------------
 
     def validation(self, loss: Tensor | float) -> None:
-        """Take in a validation loss of the model after the latest step."""
         self.clock.leave_out()  # an evaluation is no part of a step's time
         usable = self.order.usable(loss)
         if usable is None:
@@ -229,7 +226,6 @@ class RunWatch:
         self.pipeline.note_evaluation(self.step_number, found)
 
     def reward(self, reward: Tensor | float) -> None:
-        """Take in a reward."""
         if (usable := self.order.usable(reward)) is not None:
             self._since.rewards.append(float(usable.detach()))
 
@@ -241,13 +237,11 @@ class RunWatch:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, failure: Failure | None = None) -> None:
-        """End the log, and remove every hook."""
         self._settle()
         self._closed = True
         self._end(failure)
 
     def detach(self) -> None:
-        """Remove every hook; the log is left without an end."""
         self._settle()
         self._judge_rest()
         self._leave(None)
@@ -337,13 +331,11 @@ class RunWatch:
         self._release()
 
     def pass_by(self, error: Exception) -> None:
-        """Report, once, that a call is ignored because of its arguments."""
         self.order.tell(on_one_line(error))
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """State that all later scores depend on; after the end, that of the last step, or empty."""
         return dict(self._state() if self.enabled else self._at_end)
 
     @never_raises({})
@@ -369,7 +361,6 @@ class RunWatch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; raises :class:`UserError` for what is none."""
         check_state(state)
         if self._started:
             self.order.tell("resumed late")

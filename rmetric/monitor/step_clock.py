@@ -20,14 +20,8 @@ COUNTED = "/proc/thread-self/schedstat"
 class StepClock:
     """Measures the time between steps.
 
-    Parameters
-    ----------
-    now
-        The time, seconds.
-    phases
-        Times the phases of a step; what is left out here is left out there. ``None``: nothing does.
-    waited
-        Seconds of it so far in which another program had the processor: they are left out. ``float()`` is 0: none are.
+    What ``phases`` times leaves out the same; ``waited`` tells the seconds so far in which another program had the
+    processor, which are left out (``float()`` is 0: none are).
     """
 
     _all: ClassVar[WeakSet[StepClock]] = WeakSet()

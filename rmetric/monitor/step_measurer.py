@@ -77,7 +77,6 @@ class ArrivedStep:
     """A step whose numbers are on the host, with all that is known of it."""
 
     pending: PendingStep
-    """What was known of it before."""
     numbers: StepNumbers
     reports: Sequence[HardwareReport] = ()
     """Hardware events since the step before."""
@@ -98,24 +97,7 @@ def unmeasured_step(step: int, step_time_s: float, since: SinceRecord, loss: Ten
 class StepMeasurer:
     """Takes every measurement of a step; nothing here waits for the device.
 
-    Parameters
-    ----------
-    model, optimizer
-        What is trained.
-    scaler
-        An enabled gradient scaler, or ``None``.
-    parameters
-        Those of the model that are measured; ``None``: all.
-    update_entries
-        Entries of the parameters whose change is measured; ``None``: all.
-    interval
-        Says in which steps :meth:`measure` is called, and :meth:`rest` in those between; it may change.
-    attention_logits
-        Whether to measure the largest attention logit.
-    mechanism
-        Looks inside the model every so many steps; ``None``: no.
-    phases
-        Times this process's phases of a step; ``None``: nothing does.
+    ``interval`` says in which steps :meth:`measure` is called, and :meth:`rest` in those between; it may change.
     """
 
     def __init__(
@@ -134,7 +116,6 @@ class StepMeasurer:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
         self._interval = interval
         self.parameters = ModelParameters(model, parameters)
-        """Parameters that are trained."""
         self.guard = CollectiveGuard()
         """Asked before a collective whether every process takes part."""
         self._gradients = GradientNorms(self.parameters, self.guard)
@@ -158,7 +139,6 @@ class StepMeasurer:
         return self._interval.steps == 1
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         probes = (self.updates, self._batches, self._targets)
         close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
@@ -254,7 +234,6 @@ class StepMeasurer:
         return self._mechanism.restarting(recompute) if self._mechanism else recompute
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs to measure the same."""
         inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}
         agreement = {"agreement": self.agreement.state_dict()} if self._sees_every_step else {}
         return {

@@ -39,7 +39,6 @@ class StepNumbers:
 
     @property
     def finite(self) -> bool:
-        """True if every gradient is finite."""
         return bool(np.isfinite(self.norms).all())
 
 
@@ -74,16 +73,7 @@ class PendingTensor:
 class DeviceTransfer:
     """Transfer of the numbers of a step, as one small tensor.
 
-    Parameters
-    ----------
-    gradients, norms
-        From :meth:`rmetric.monitor.measures.GradientNorms.measure`.
-    parts
-        Shape (parts,), or ``None``.
-    scalars
-        Name → scalar on a device, or ``None`` for what was not measured.
-    parameters
-        Names of all parameters.
+    ``norms`` and ``parts`` are vectors, ``scalars`` those on a device by name; ``None``: not measured.
     """
 
     def __init__(
@@ -102,7 +92,6 @@ class DeviceTransfer:
         self._copy = PendingTensor(torch.cat(_alike(vectors)) if vectors else torch.empty(0, device="cpu"))
 
     def read(self) -> StepNumbers:
-        """Return the numbers; waits until they have arrived."""
         values = self._copy.read()
         scalars, rest = values[: len(self._names)], values[len(self._names) :]
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
@@ -138,7 +127,6 @@ class StepComputation:
     attention_logit: Tensor | None
     """The largest attention logit; ``None``: not measured."""
     names: Sequence[str]
-    """Names of all parameters."""
 
     @cached_property
     def numbers(self) -> StepNumbers:

@@ -25,16 +25,7 @@ class Votes:
     :class:`CollectiveGuard`, and from the first ``DDP.join`` on, under which some processes make no step (torch leaves
     its mark on the model after the end of it).
 
-    Parameters
-    ----------
-    processes
-        All of them, and this one.
-    model
-        The module that is trained.
-    device
-        Of the numbers that are exchanged.
-    guard
-        Asked before the first vote.
+    ``guard`` is asked before the first vote; what is exchanged lies on ``device``.
     """
 
     def __init__(self, processes: Processes, model: nn.Module, device: torch.device, guard: CollectiveGuard) -> None:

@@ -62,10 +62,7 @@ def _copied(policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
 class UnseenPasses:
     """Says, once, that a training makes updates of which its adapter sees no backward pass.
 
-    Parameters
-    ----------
-    advice
-        Which call is missing.
+    ``advice`` says which call is missing.
     """
 
     def __init__(self, advice: str) -> None:
@@ -76,7 +73,6 @@ class UnseenPasses:
         self._updates = -math.inf
 
     def update(self) -> None:
-        """Take in an update."""
         self._updates += 1
         if self._updates == UPDATES:
             LOGGER.warning(

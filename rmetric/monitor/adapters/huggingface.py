@@ -216,7 +216,6 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             tell_other_names(type(self), others, self._validation_key)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Put the monitor's state beside the checkpoint."""
         folder = _checkpoint(args.output_dir, state.global_step)
         if state.is_world_process_zero and self.monitor is not None and self.monitor.enabled and folder.is_dir():
             with log_errors("saving the monitor's state"):
@@ -227,7 +226,6 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             self._kept.offer(folder)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the log."""
         self._tell_other_losses()
         self._stack.close()
         close_all([self._at_exit])

@@ -172,7 +172,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._vetoed = not self._proceed
 
     def _look(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the step of the losses since the last one."""
         assert self.monitor is not None
         self._unseen.seen()
         losses, self._losses = gathered(self._losses), []
@@ -225,7 +224,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             tell_other_names(type(self), others, self._validation_key)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """End the log."""
         if self.monitor is not None:
             self.monitor.close()
             self._report(trainer)

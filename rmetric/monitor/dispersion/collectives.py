@@ -49,12 +49,7 @@ class CollectiveGuard:
     def all_ready(self, group: dist.ProcessGroup, off: str = SPREAD) -> bool:
         """Report that this process is ready; return whether all are. Waits for :func:`patience_s` at most, once.
 
-        Parameters
-        ----------
-        group
-            The processes.
-        off
-            What is said if one of them is not; one answer is found for each such sentence.
+        ``off`` is said if one of them is not; one answer is found for each such sentence.
         """
         asked = group.group_name, off
         if asked not in self._answers:
@@ -99,17 +94,9 @@ class NormGather:
     themselves, so that no process can miss it: not one whose monitor gave up, not one that has run out of batches and
     only shadows the others (``DDP.join``).
 
-    Parameters
-    ----------
-    group
-        The workers.
-    own_times
-        Called when the last gradient is ready; returns this process's own times, seconds, as many in every process.
-        They go along with the norm.
-    joining
-        Returns whether ``DDP.join`` is on.
-    everyone
-        All processes whose losses are averaged; ``None``: the workers.
+    The times that ``own_times`` returns when the last gradient is ready, as many in every process, go along with the
+    norm. ``joining`` tells whether ``DDP.join`` is on; losses are averaged over ``everyone``, without it over the
+    workers.
     """
 
     def __init__(
@@ -175,14 +162,7 @@ class NormGather:
 class WorkerExchange:
     """Exchanges the norm of each worker's own gradient, in every step from the one on in which all have agreed.
 
-    Parameters
-    ----------
-    group
-        The workers.
-    make_gather
-        Makes a gather that receives every gradient from then on. Called once, unless this is closed before.
-    guard
-        Asked whether every process takes part.
+    ``make_gather`` is called once, unless this is closed before; its gather receives every gradient from then on.
     """
 
     name: ClassVar[str] = "workers"

@@ -38,13 +38,6 @@ class MicroBatchDispersion:
     share a parameter). A parameter without a gradient in a pass adds nothing. One that is unfrozen later is seen from
     the step after its first gradient on. ``torch.autograd.grad`` with respect to parameters adds to no gradient, and is
     no pass.
-
-    Parameters
-    ----------
-    model
-        Its trainable parameters are watched; tied ones count once.
-    chosen
-        Whether a parameter of it is one that may be watched.
     """
 
     name: ClassVar[str] = "micro_batches"
@@ -117,7 +110,6 @@ class MicroBatchDispersion:
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def start_measuring(self) -> None:
-        """Put a hook on every parameter."""
         self.close()
         self._measuring, self._resting = True, False
         self.refresh()
@@ -190,7 +182,6 @@ class MicroBatchDispersion:
         return not GradientStamp([parameter], values=False).same(before)
 
     def _complete_part(self) -> None:
-        """Complete a micro-batch."""
         if self._norms:
             self._parts.append(torch.linalg.vector_norm(gathered(self._norms)))
         self._seen, self._norms = set(), []

@@ -28,14 +28,7 @@ class ShardedDispersion(WorkerExchange):
 
     Once wrapped, it stays so, also after :meth:`close`: the other processes still wait for the exchange.
 
-    Parameters
-    ----------
-    model
-        Raises :class:`UserError` if it cannot be watched: an older torch, gradients that are reduced as float16.
-    own_times
-        As for :class:`NormGather`.
-    guard
-        As for :class:`WorkerExchange`.
+    Raises :class:`UserError` for a model that cannot be watched: an older torch, gradients that are reduced as float16.
     """
 
     def __init__(self, model: nn.Module, own_times: OwnTimes, guard: CollectiveGuard) -> None:

@@ -182,7 +182,6 @@ class KernelLogSource:
         return merged(report for report in reports if report is not None)
 
     def close(self) -> None:
-        """Close the log."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -99,7 +99,6 @@ class WatchedGpu:
         return merged(reports)
 
     def close(self) -> None:
-        """Give the event set back."""
         if self._events is not None and not self.lost:
             events, self._events = self._events, None
             with suppress(GpuLost, HardwareUnavailable):  # then nothing is left to give back
@@ -330,7 +329,6 @@ class NvmlSource:
         return {gpu.worker: dict(gpu.readings) for gpu in self._gpus}
 
     def close(self) -> None:
-        """Give NVML back."""
         for gpu in self._gpus:
             gpu.close()
         if self._open:

@@ -78,8 +78,6 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """A count that NVML keeps."""
-
     name: str
     component: str
     kind: Kind

@@ -12,15 +12,7 @@ from rmetric.monitor.parameters import ModelParameters
 
 
 class StatisticsProbe:
-    """Looks whether the running statistics of batch norm have moved since the step before.
-
-    Parameters
-    ----------
-    model
-        The module that is trained.
-    parameters
-        Its parameters: where they change, its modules are looked for anew.
-    """
+    """Looks whether the running statistics of batch norm have moved since the step before."""
 
     watched = "the running statistics of batch norm"
 
@@ -30,7 +22,6 @@ class StatisticsProbe:
         self._before: Tensor | None = None
         self._still: Tensor | None = None
         self.closed = False
-        """True if nothing is looked at any more."""
 
     def measure(self) -> Measured:
         """``statistics_still``, a truth value on the device; ``None``: no module has any and is in training mode."""

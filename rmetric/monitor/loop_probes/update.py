@@ -42,20 +42,13 @@ class UpdateProbe:
     what has become of the one since the step was measured. Where updates have long not come, at whether the weights
     move all the same.
 
-    Parameters
-    ----------
-    parameters
-        Those that are trained. A small one of them gets two hooks, and of one process alone up to four of eight entries
-        or more get one.
-    optimizer
-        Gets two hooks: after each update a few weights are remembered.
+    A small parameter gets two hooks, and of one process alone up to four of eight entries or more get one.
     """
 
     watched = "weights and gradients between updates"
 
     def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
         self.closed = False
-        """True if nothing is looked at any more."""
         self._source, self._optimizer = parameters, optimizer
         self._alone = Processes.current().count == 1
         self._version: int | None = None
@@ -245,7 +238,6 @@ class UpdateProbe:
         return torch.cat(self._views)
 
     def close(self) -> None:
-        """Give back all hooks. May be called twice."""
         self.closed = True
         remove_hooks(self._of_passes)
         remove_hooks(self._of_updates)

@@ -25,12 +25,7 @@ class AttentionLogits:
     not depend on how often somebody validates. The model's own attention is called unchanged. All stays on the device:
     nothing waits for it.
 
-    Parameters
-    ----------
-    model
-        A transformers model; it may be wrapped by ``DistributedDataParallel`` or peft.
-    chunk
-        Logits in memory at one time.
+    ``chunk``: logits in memory at one time.
 
     Raises
     ------
@@ -57,7 +52,6 @@ class AttentionLogits:
         return largest
 
     def close(self) -> None:
-        """Take everything off the model; more than once does no harm."""
         self._stack.close()
 
     def _watch(

@@ -148,13 +148,7 @@ def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Te
 def sample_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Measure each head in one layer's sample; shapes (query heads,), and (key heads,) for ``key_norm``.
-
-    Parameters
-    ----------
-    module, query, key, mask, options
-        As the attention function got them: :data:`rmetric.network.attention.AttentionFunction`.
-    """
+    """Measure each head in one layer's sample; shapes (query heads,), and (key heads,) for ``key_norm``."""
     query, key = query[:ROWS], key[:ROWS]
     mask = mask[:ROWS] if mask is not None and mask.shape[0] > 1 else mask
     total = query.shape[2]

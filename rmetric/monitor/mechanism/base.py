@@ -111,7 +111,6 @@ class HookGuard:
         return guarded
 
     def check(self) -> None:
-        """Raise the error of a hook, if there was one."""
         if self._error is not None:
             raise self._error
 
@@ -147,5 +146,4 @@ def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int,
 
 
 def detached_copy(tensor: Tensor) -> Tensor:
-    """Copy a tensor, so that training does not change it."""
     return tensor.detach().clone()

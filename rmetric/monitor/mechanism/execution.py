@@ -46,13 +46,6 @@ class BackgroundExecutor:
     The thread lives as long as the tasks do, so that none is left over between measurements. On a GPU it works on the
     given stream, behind what training has queued so far: the decompositions wait for the device, but only this thread
     does.
-
-    Parameters
-    ----------
-    tasks
-        By name.
-    stream
-        ``None``: not on an accelerator.
     """
 
     def __init__(self, tasks: Mapping[str, Task], stream: torch.cuda.Stream | None) -> None:
@@ -107,14 +100,7 @@ class MechanismResult:
 class PendingMeasurement:
     """The measurements of one step that are not on the host yet.
 
-    Parameters
-    ----------
-    step
-        Its number.
-    tasks
-        Tasks that compute them.
-    summarise
-        Turns a monitor's name and outcome into its result; ``None``: it has none.
+    ``summarise`` turns a monitor's name and outcome into its result; ``None``: it has none.
     """
 
     def __init__(

@@ -31,11 +31,6 @@ class UpdateExtremes(MechanismMonitor):
 
     The record of step t holds the update of step t − 1, which led to it, as it does with ``update_rms``.
 
-    Parameters
-    ----------
-    model
-        Its trainable parameters; tied ones count once.
-
     **Source:** Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726 (the update as the place where corruption shows).
     **Deviation:** with sharded parameters the process looks at its own part.
     """

@@ -124,7 +124,6 @@ class MechanismWatch:
         return again
 
     def close(self) -> None:
-        """Give every hook back. May be called twice."""
         self._disarm()
 
     def give_up(self, name: str, error: Exception) -> None:

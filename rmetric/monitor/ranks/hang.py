@@ -34,7 +34,6 @@ class Beat:
     count: int
     """Number of this beat: one that stays the same is silence."""
     step: int
-    """Steps that it has done."""
     phase: str
     stuck_s: float
     """Seconds since it last changed its phase."""
@@ -67,7 +66,6 @@ class Hang:
     stack: tuple[str, ...] = ()
     """Frames of the first of them, outermost first; empty: it could not tell."""
     seen_by: int = 0
-    """Rank that says so."""
 
     @property
     def message(self) -> str:
@@ -84,7 +82,6 @@ class Hang:
         return f"Step {self.step}: no progress for {self.stuck_s:.0f} s; {who} {how}."
 
     def event(self) -> Event:
-        """The line of the log."""
         return {
             "event": "HANG",
             "step": self.step,

@@ -70,13 +70,6 @@ class Patience:
 
     A pause that turned out to be harmless thus makes it longer.
 
-    Parameters
-    ----------
-    floor_s
-        Shortest patience, seconds.
-    startup_s
-        Patience in the first steps, seconds.
-
     >>> patience = Patience(floor_s=60.0, startup_s=600.0)
     >>> patience.seconds(steps=3), patience.seconds(steps=50)
     (600.0, 60.0)
@@ -103,16 +96,7 @@ class Patience:
 class HangThread:
     """The watch of one rank: a daemon thread that only reads, so that it delays nothing.
 
-    Parameters
-    ----------
-    settings
-        Of the watch.
-    processes
-        All ranks, and this one.
-    phases
-        Where this one is.
-    tell
-        Receives the events ``HANG`` and ``HANG_OVER``.
+    ``tell`` receives the events ``HANG`` and ``HANG_OVER``.
     """
 
     def __init__(

@@ -27,14 +27,7 @@ class Heartbeats:
 
     The thread may be stuck in the store when the process that keeps it is; what was heard before stays readable.
 
-    Parameters
-    ----------
-    processes
-        All ranks, and this one.
-    own
-        Makes this rank's beat.
-    interval_s
-        Seconds between two beats.
+    ``own`` makes the beat of this rank.
     """
 
     def __init__(self, processes: Processes, own: Callable[[int], Beat], interval_s: float) -> None:

@@ -99,14 +99,7 @@ class PhaseClock:
 
     Under ``fully_shard`` ranks wait for each other in the passes as well: only the input is a rank's own.
 
-    Parameters
-    ----------
-    model
-        As it is trained: bare, compiled, under DDP.
-    optimizer
-        Its optimizer.
-    now
-        The time on the host, seconds; where the model is on an accelerator, that has a time of its own.
+    ``now``: the time on the host, seconds; a model on an accelerator has a time of its own.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> None:
@@ -141,7 +134,6 @@ class PhaseClock:
 
     @property
     def lag(self) -> int:
-        """Steps by which the times are late."""
         return self._watch.lag
 
     def gradients_ready(self) -> tuple[float, ...]:
@@ -188,7 +180,6 @@ class PhaseClock:
         return longest_s
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         remove_hooks(self._handles)
         self._running, self._spans = None, []
         self._of_steps.clear()

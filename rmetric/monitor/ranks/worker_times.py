@@ -41,12 +41,7 @@ Times = NDArray[np.float64]
 class WorkerTimes:
     """Judges and logs the workers' times, step after step.
 
-    Parameters
-    ----------
-    workers
-        Their number.
-    lag
-        Steps by which the times are late.
+    The times are ``lag`` steps late.
     """
 
     def __init__(self, workers: int, lag: int) -> None:
@@ -97,11 +92,6 @@ class SlowWorkers:
     excess is not the others' too.
 
     A phase that some worker has not measured is nobody's in that step; without the input no single step is judged.
-
-    Parameters
-    ----------
-    workers
-        Their number, at least 2.
 
     State: numbers, lists and deques.
     """

@@ -73,20 +73,8 @@ class GradientSnapshot:
 class StepContext:
     """One step, between its backward pass and its update.
 
-    Parameters
-    ----------
-    run
-        The run.
-    step
-        Its number.
-    computation
-        What was computed.
-    recompute
-        Computes the step again; ``None``: the training loop gave none.
-    alerts
-        Detectors that were above their threshold in the step before.
-    observation
-        Record of the step before; ``None``: there is none.
+    ``alerts`` and ``observation`` are those of the step before; ``recompute`` is ``None`` where the training loop gave
+    none.
     """
 
     def __init__(
@@ -139,7 +127,6 @@ class StepContext:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Parameters that are trained."""
         return self._run.parameters
 
     # -- computing again ----------------------------------------------------------------------------------------------

@@ -143,11 +143,9 @@ class InterventionRule:
         self._row = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"row": self._row, "next_step": self._next_step, "done": self._done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._row, self._next_step, self._done = state["row"], state["next_step"], state["done"]
 
 

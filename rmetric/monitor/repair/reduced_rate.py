@@ -55,7 +55,6 @@ class ReducedRate:
         self._lowered = []
 
     def close(self) -> None:
-        """Give back the rates and the hooks. May be called twice."""
         self._give_back()
         remove_hooks(self._handles)
 

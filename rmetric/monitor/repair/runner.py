@@ -61,20 +61,7 @@ class PolicyRunner:
 
     An error in here ends the repairs, never the training: the gradients that the training loop made are put back.
 
-    Parameters
-    ----------
-    policies
-        In the order in which they are asked, as :func:`~rmetric.monitor.repair.policy.checked_policies` has them.
-    model, parameters, optimizer, scaler
-        What is trained. The model gets one forward pre-hook, the optimizer one hook.
-    measure
-        Collects the measurements of a step's computation; the next one begins anew.
-    note
-        Puts a line into the log.
-    vocabulary
-        Number of tokens the model tells apart; ``None``: not known.
-    votes
-        Of the processes that train together.
+    The model gets one forward pre-hook, the optimizer one hook.
     """
 
     def __init__(
@@ -230,7 +217,6 @@ class PolicyRunner:
                     self._run.vote([False] * len(self._policies), gave_up=True)
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         self.enabled = False
         if self._closed:
             return
@@ -239,7 +225,6 @@ class PolicyRunner:
         close_all([self._run.start, *self._policies])
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs: plain values and tensors."""
         return {
             "suspicion": state_of(self._run.suspicion),
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},

@@ -71,13 +71,8 @@ class Sinks:
 
     ``KeyboardInterrupt`` and ``SystemExit`` pass through. Events may come from several threads.
 
-    Parameters
-    ----------
-    sinks
-        In the order in which they are told.
-    name
-        Tells the name of a run whose ``config`` has none, and is asked for each sink: that of the log is known when it
-        is open.
+    ``name`` tells the name of a run whose ``config`` has none, and is asked for each sink: that of the log is known
+    when it is open.
     """
 
     def __init__(self, sinks: Sequence[Sink], name: Callable[[], str] = str) -> None:
@@ -99,7 +94,6 @@ class Sinks:
         return tuple(self._sinks.values())
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run in every sink; see :meth:`Sink.start`."""
         self._last_step = resume_step
         self._each(lambda sink: sink.start(self._named(config) if sink.named else config, resume_step=resume_step))
 
@@ -108,16 +102,13 @@ class Sinks:
         return {"experiment_id": name, **config} if name else config
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Hand one event to every sink."""
         self._each(lambda sink: sink.event(event))
         self._last_step = event.get("step", self._last_step)
 
     def flush(self) -> None:
-        """Flush every sink."""
         self._each(lambda sink: sink.flush())
 
     def close(self) -> None:
-        """Close every sink. It may be called twice."""
         self._each(lambda sink: sink.close())
 
     def state_dict(self) -> dict[str, Any]:

@@ -116,7 +116,6 @@ class JsonlSink(Sink):
         self._begun = True
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write one line."""
         self._append(encode_event(event))
 
     def look(self) -> int:

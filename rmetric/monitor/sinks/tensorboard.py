@@ -84,7 +84,6 @@ class TensorBoardSink(Sink):
             self._writer.flush()
 
     def close(self) -> None:
-        """Write what is buffered and close the file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()
