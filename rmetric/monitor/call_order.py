@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import OptState
 
+from rmetric.errors import LOGGER
 from rmetric.measurements import Observation
 from rmetric.monitor.answers import has_closure
 from rmetric.monitor.arguments import usable_loss
@@ -21,7 +21,6 @@ from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
 
-LOGGER = logging.getLogger("rmetric")
 STEPS = 64
 """Calls of ``monitor.step`` that are watched: a loop does the same in each of its steps."""
 LOOKS = 6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from rmetric.advice import CUT_OFF
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
@@ -26,7 +25,6 @@ from rmetric.records import VALIDATION, Event, Observations
 from rmetric.state import restore, state_of, usable
 from rmetric.states import History
 
-LOGGER = logging.getLogger("rmetric")
 NAMED = 3
 """Tensors that are named where more are cut off."""
 MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"

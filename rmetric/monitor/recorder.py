@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from torch import nn
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
+from rmetric.errors import LOGGER
 from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
@@ -25,7 +25,6 @@ from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.network.structure import unwrapped
 from rmetric.records import VALIDATION, Event
 
-LOGGER = logging.getLogger("rmetric")
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
 OF_THE_MONITOR = frozenset(

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.answers import AnswerWatch
 from rmetric.monitor.arguments import check_state, hardware_report, usable_loss
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS, CallOrder
@@ -35,8 +35,6 @@ from rmetric.records import SUCCESS, WORKER_LOST, Event, Observations
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
-
-LOGGER = logging.getLogger("rmetric")
 
 
 @dataclass(kw_only=True, eq=False)

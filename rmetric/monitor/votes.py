@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rmetric.errors import LOGGER
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.dispersion.mean_loss import group_beside
 from rmetric.monitor.processes import Processes
 
-LOGGER = logging.getLogger("rmetric")
 OFF = "updates are not blocked, nothing is repaired"
 
 

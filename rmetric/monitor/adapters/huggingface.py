@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 from rmetric.attributes import replaced
-from rmetric.errors import UserError
+from rmetric.errors import LOGGER, UserError
 from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
-    LOGGER,
     REWARD,
     PoliciesOfEachFit,
     UnseenPasses,

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from rmetric.attributes import replaced
+from rmetric.errors import LOGGER
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
-    LOGGER,
     REWARD,
     PoliciesOfEachFit,
     UnseenPasses,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -13,13 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from rmetric.errors import LOGGER
 from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean, timeouts_of
 from rmetric.monitor.tensors import gathered, norms_of, to_device
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-LOGGER = logging.getLogger("rmetric")
 PATIENCE_S = 30.0
 """Longest wait, once, for the other processes to come to the same place."""
 SHARE = 1.0 / 3.0
@@ -166,6 +165,7 @@ class WorkerExchange:
     """
 
     name: ClassVar[str] = "workers"
+    """As the log has it."""
 
     def __init__(self, group: dist.ProcessGroup, make_gather: Callable[[], NormGather], guard: CollectiveGuard) -> None:
         self._group, self._guard = group, guard
@@ -176,6 +176,7 @@ class WorkerExchange:
 
     @property
     def worker_times(self) -> Tensor | None:
+        """Each worker's own times in the step collected last, shape (workers, times); ``None``: not exchanged."""
         return self._gather.worker_times if self._gather else None
 
     def collect(self) -> Tensor | None:
@@ -185,12 +186,14 @@ class WorkerExchange:
         return self._gather.collect() if self._gather else None
 
     def start_measuring(self) -> None:
+        """Begin at once, before the first step, as a resumed run does: it need not find out again that it can."""
         self._settled = True
         if self._make_gather is not None and self._guard.all_ready(self._group):
             self._gather = self._make_gather()
             self._losses = self._gather.losses
 
     def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        """Begin to average the loss of a step over the workers; ``None``: nothing is exchanged yet."""
         return self._losses.report(loss) if self._losses else None
 
     def next_step(self, measured: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import ClassVar
@@ -11,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.tensors import gathered, norms_of
 
-LOGGER = logging.getLogger("rmetric")
 HELD_BYTES = 64 * 2**20
 """Bytes of gradients that are kept alive at most until their norms are taken."""
 NO_PASS = -1

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rmetric.errors import LOGGER
 from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.network.structure import attentions
 
-LOGGER = logging.getLogger("rmetric")
 CHUNK = 2**24
 """Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
 

@@ -11,10 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.mechanism.base import (
     LARGEST_FLOAT,
-    LOGGER,
     HostArrays,
     MechanismMonitor,
     MonitorResult,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,6 @@ from torch import Tensor, nn
 
 from rmetric.measurements import OBSERVABLE
 
-LOGGER = logging.getLogger("rmetric")
 LARGEST_FLOAT = float(np.finfo(np.float64).max)
 """Placeholder of a location without a value where the smallest is looked for."""
 DeviceArrays = Mapping[str, Tensor]

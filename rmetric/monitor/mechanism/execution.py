@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -33,13 +32,6 @@ def run_tasks(tasks: Mapping[str, Task]) -> dict[str, TaskOutcome]:
     return outcomes
 
 
-class RunningTasks(Protocol):
-    """Tasks that were started, by :class:`BackgroundExecutor` or :class:`InlineExecutor`."""
-
-    def results(self) -> Mapping[str, TaskOutcome]:
-        """Outcome of each task by name; waits until all are done."""
-
-
 class BackgroundExecutor:
     """Runs tasks on a thread of their own. Starting costs a thread; :meth:`results` waits for its end.
 
@@ -57,6 +49,7 @@ class BackgroundExecutor:
         self._thread.start()
 
     def results(self) -> dict[str, TaskOutcome]:
+        """Outcome of each task by name; waits until all are done."""
         self._thread.join()
         self._tasks = {}  # frees the tensors that they hold
         return self._outcomes
@@ -76,6 +69,7 @@ class InlineExecutor:
         return self._outcomes
 
 
+RunningTasks = BackgroundExecutor | InlineExecutor
 Executor = Callable[[Mapping[str, Task], torch.cuda.Stream | None], RunningTasks]
 
 

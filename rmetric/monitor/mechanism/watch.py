@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor.arguments import check_number
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
-from rmetric.monitor.mechanism.base import LOGGER, MechanismMonitor, MonitorResult
+from rmetric.monitor.mechanism.base import MechanismMonitor, MonitorResult
 from rmetric.monitor.mechanism.execution import (
     BackgroundExecutor,
     Executor,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmetric.errors import LOGGER
 from rmetric.log_writer import encode_event
 from rmetric.monitor.ranks.phases import BACKWARD, ENDED, EVALUATION, EXCHANGE, FORWARD, INPUT, PAUSED, UPDATE
 from rmetric.records import Event
 
-LOGGER = logging.getLogger("rmetric")
 ORDER = {UPDATE: 0, INPUT: 1, EVALUATION: 1, PAUSED: 1, FORWARD: 2, BACKWARD: 3, EXCHANGE: 4, ENDED: 5}
 """Phase → its place in a step. Ranks in a later one wait for those in an earlier one."""
 WHERE = {

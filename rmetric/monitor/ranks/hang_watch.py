@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -11,14 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.hang import Beat, Hang, culprits
 from rmetric.monitor.ranks.heartbeats import Heartbeats
 from rmetric.monitor.ranks.phases import ENDED, EVALUATION, PAUSED, PhaseClock
 from rmetric.records import Event
 
-LOGGER = logging.getLogger("rmetric")
 SILENT_BEATS = 5
 """Beats that a rank must miss to be silent."""
 SILENT_S = 3.0

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +17,8 @@ from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
+from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
-
-if TYPE_CHECKING:
-    from rmetric.monitor.transfer import StepComputation
-
 
 Recompute = Callable[[], Tensor | float]
 """Zeroes the gradients, does the forward and backward passes of the same batch, returns the loss."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
 
 EXIT_STATUS = 3
 """Exit status of a process whose training a policy has stopped."""

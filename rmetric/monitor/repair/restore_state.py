@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rmetric.errors import LOGGER
 from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
 
-LOGGER = logging.getLogger("rmetric")
 MAX_NAMED, REPEATED = 16, 2
 """Most corrupted elements that the log names; times that a tensor is put back before its changes are meant, and that it
 is changed on purpose in a row before it is left alone."""

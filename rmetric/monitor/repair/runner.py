@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.estimators import SCALER_PATIENCE
@@ -22,14 +22,10 @@ from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Suspicion
+from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.records import Event
 from rmetric.state import restore, state_of
-
-if TYPE_CHECKING:
-    from rmetric.monitor.transfer import StepComputation
-
-LOGGER = logging.getLogger("rmetric")
 
 
 @dataclass(kw_only=True)

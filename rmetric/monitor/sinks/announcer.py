@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rmetric.monitor.sinks.base import LOGGER, Sink
+from rmetric.errors import LOGGER
+from rmetric.monitor.sinks.base import Sink
 from rmetric.monitor.sinks.jsonl import JsonlSink
 from rmetric.state import restore, state_of
 from rmetric.verdict import RunSummary, is_news

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -14,10 +13,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.records import VALIDATION
 
-LOGGER = logging.getLogger("rmetric")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
