@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.mechanism.base import (
     LARGEST_FLOAT,
     HostArrays,
@@ -22,7 +21,7 @@ from rmetric.monitor.mechanism.base import (
     layer_and_head,
     worst_of,
 )
-from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.network.structure import attentions
 
 ROWS = 2
@@ -71,14 +70,14 @@ class AttentionRows(MechanismMonitor):
         self._layers = {attention.module: attention.label for attention in found}
         self._samples: dict[nn.Module, dict[str, Tensor]] = {}
         self._stack = ExitStack()
-        self._failed = False
-        with wrapped_attention(self._layers, self._look):
+        self._watch = Watching(self._look, "attention rows")
+        with wrapped_attention(self._layers, self._watch):
             pass  # attention that cannot be reached is told at once
 
     def arm(self) -> None:
         self.disarm()
         self.restart()
-        self._stack.enter_context(wrapped_attention(self._layers, self._look))
+        self._stack.enter_context(wrapped_attention(self._layers, self._watch))
 
     def restart(self) -> None:
         self._samples = {}
@@ -88,7 +87,7 @@ class AttentionRows(MechanismMonitor):
 
     def take(self) -> Task | None:
         samples, self._samples = self._samples, {}
-        if self._failed or not samples:
+        if self._watch.failed or not samples:
             return None
         # a model need not call all of them: layers are dropped at random, a decoder works without its encoder
         called = [index for index, module in enumerate(self._layers) if module in samples]
@@ -115,22 +114,10 @@ class AttentionRows(MechanismMonitor):
         return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
 
     def _look(
-        self,
-        inner: AttentionFunction,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        if module.training and module not in self._samples and not self._failed:
-            try:
-                self._samples[module] = sample_of(module, query, key, mask, options)
-            except Exception as error:  # noqa: BLE001 - watching must never break a training run
-                self._failed = True
-                LOGGER.warning("attention rows are no longer watched: %s", on_one_line(error))
-        return inner(module, query, key, value, mask, **options)
+        self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> None:
+        if module not in self._samples:
+            self._samples[module] = sample_of(module, query, key, mask, options)
 
 
 def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -12,8 +12,7 @@ from types import FrameType
 
 from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.ranks.hang import Beat, Hang, culprits
-from rmetric.monitor.ranks.heartbeats import Heartbeats
+from rmetric.monitor.ranks.hang import Beat, Hang, Heartbeats, culprits
 from rmetric.monitor.ranks.phases import ENDED, EVALUATION, PAUSED, PhaseClock
 from rmetric.records import Event
 

@@ -14,9 +14,9 @@ from rmetric.errors import UserError
 from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
+from rmetric.monitor.repair.lower_learning_rate import ReducedRate
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
-from rmetric.monitor.repair.reduced_rate import ReducedRate
 from rmetric.state import restore, state_of
 
 
