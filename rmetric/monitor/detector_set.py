@@ -54,11 +54,7 @@ class DetectorSet:
         self._told, self._broken_ago = _Told(), dict.fromkeys(self.detectors, math.inf)
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
-        self._baseline = GradientNormBaseline()
-
-    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None) -> list[str]:
-        """Names of parameters that need a gradient, get none in the next step, and had one as long as usual before."""
-        return self._baseline.cut_off(numbers, requiring)
+        self.baseline = GradientNormBaseline()
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -91,8 +87,8 @@ class DetectorSet:
             for name, detector in self.detectors.items()
         }
         above = [name for name, score in scores.items() if score > self.detectors[name].threshold]
-        outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
-        self._baseline.update(numbers)
+        outliers = self.baseline.outliers(numbers) if above else GradientOutliers()
+        self.baseline.update(numbers)
         finite = math.isfinite(numbers.scalars.get("input_scale", 0.0))
         moved = numbers.scalars.get("weights_changed", 0.0) > 0.0
         exceeded = {

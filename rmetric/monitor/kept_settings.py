@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -142,11 +142,11 @@ class _Kept:
 
 def _values(group: Mapping[str, Any]) -> list[Any]:
     """What is watched of a group of parameters, as it is: to compare it costs little."""
-    return [
-        tuple(value) if type(value) is list else value
-        for name, value in group.items()
-        if name not in SCHEDULED and _is_plain(value)
-    ]
+    return [tuple(value) if type(value) is list else value for _, value in _settings(group)]
+
+
+def _settings(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((name, value) for name, value in group.items() if name not in SCHEDULED and _is_plain(value))
 
 
 def _is_plain(value: Any) -> bool:
@@ -162,9 +162,7 @@ def _named(group: Mapping[str, Any]) -> Settings:
     [('betas[0]', 0.9), ('betas[1]', 0.99), ('maximize', 'False')]
     """
     found: Settings = []
-    for name, value in group.items():
-        if name in SCHEDULED or not _is_plain(value):
-            continue
+    for name, value in _settings(group):
         if isinstance(value, tuple | list):
             found += [(f"{name}[{place}]", _logged(part)) for place, part in enumerate(value)]
         else:

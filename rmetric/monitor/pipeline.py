@@ -142,7 +142,7 @@ class StepPipeline:
 
     def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
         """What held in every step of the loop and holds no more."""
-        cut_off = self.detectors.cut_off(numbers, pending.requiring)
+        cut_off = self.detectors.baseline.cut_off(numbers, pending.requiring)
         of_the_step = {
             "step": pending.step,
             "learning_rate": pending.learning_rate,

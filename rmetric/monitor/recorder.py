@@ -202,9 +202,6 @@ class Recorder:
         for note in due:
             self._sinks.event(note)
 
-    def end(self, terminal: Event) -> None:
-        self._sinks.event(terminal)
-
     def close(self) -> None:
         """Close the sinks; what a thread has to say afterwards, as of a hang, comes too late for them."""
         self._open = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
-from rmetric.records import SUCCESS, WORKER_LOST, Event, Observations
+from rmetric.records import SUCCESS, WORKER_LOST, Event
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
@@ -199,13 +199,13 @@ class RunWatch:
             self.order.tell(ANNOUNCED_TOO_OFTEN)
         if self.processes.first and self._states.is_due(self.pipeline.estimators.elapsed_s):
             with StepClock.all_paused():
-                self._tell_states(observation.step, self._states.look)
+                self._tell_states(observation.step)
 
     @never_raises(None, ends=False)
-    def _tell_states(self, step: int, told: Callable[[int, Observations | None], list[Event]]) -> None:
-        """Look at what states the run is in, and write what is to be told of them."""
-        for event in told(step, self.pipeline.seen):
-            self.recorder.now(event)
+    def _tell_states(self, step: int, **marks: bool) -> None:
+        """Look at what states the run is in; ``at_end=True``: lines that a run that is resumed writes again."""
+        for event in self._states.look(step, self.pipeline.seen):
+            self.recorder.now({**event, **marks})
 
     # -- what the training loop tells ---------------------------------------------------------------------------------
 
@@ -304,8 +304,8 @@ class RunWatch:
         self.recorder.write_notes()
         if terminal is not None and self._started:
             if self.processes.first and terminal["event"] == SUCCESS:
-                self._tell_states(self.step_number, self._states.end)
-            self.recorder.end(terminal)
+                self._tell_states(self.step_number, at_end=True)
+            self.recorder.now(terminal)
         self._release()
 
     def _release(self) -> None:

@@ -191,7 +191,7 @@ class RestoreState(Policy):
     def _compute_without(self, corrupted: Mapping[int, _Change], context: StepContext) -> Decision:
         """Compute the step again with what was restored."""
         self._done += 1
-        said = context.gather(self._finding([*corrupted.values()]))
+        said = context.votes.gather(self._finding([*corrupted.values()]))
         workers = [worker for worker, finding in enumerate(said) if finding.names] if len(said) > 1 else []
         reached = any(finding.has_weights for finding in said)
         lost = reached and not (context.can_recompute and context.replace())
