@@ -137,10 +137,8 @@ class PartsFor:
         own = readable(self.config or {})
         start = {**known, **own} if isinstance(self.config, LogConfig) else with_entries(known, own)
         log = None if self.log is None else JsonlSink(self.log)
-        every_sink = sinks_of(log, self.announce, self.sinks, writes)
-        return Recorder(
-            Sinks(every_sink if writes else [], namer(log, self.model)), start, workers_in(self.config, count)
-        )
+        sinks = Sinks(sinks_of(log, self.announce, self.sinks, writes), namer(log, self.model))
+        return Recorder(sinks, start, workers_in(self.config, count))
 
     def _mechanism(self) -> MechanismWatch | None:
         """Looks inside the model, in the first process."""

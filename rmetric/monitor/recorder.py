@@ -55,15 +55,14 @@ def namer(log: JsonlSink | None, model: nn.Module) -> Callable[[], str]:
 
 
 def sinks_of(log: JsonlSink | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
-    """Destinations of a run's events: what people are told, its log, and others.
+    """Destinations of a run's events: what people are told, its log, and others; none in a process that does not write.
 
-    Raises
-    ------
-    UserError
-        For a log that cannot be written in a process that ``writes``: the others may be on machines that have no such
-        folder.
+    Raises :class:`UserError` for a log that cannot be written in one that does: the others may be on machines that have
+    no such folder.
     """
-    if log is not None and writes:
+    if not writes:
+        return []
+    if log is not None:
         log.check_writable()
     announcers = [Announcer(log)] if announce else []
     return [*announcers, *([log] if log is not None else []), *others]

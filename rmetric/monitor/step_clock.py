@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 from weakref import WeakSet
 
 from rmetric.monitor.ranks.phases import PhaseClock
@@ -147,9 +147,6 @@ class ThreadWaits:
             except (OSError, ValueError, IndexError):
                 self._close()
         return self._seconds
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an open file cannot be copied: two would close it")
 
     def __del__(self) -> None:
         self._close()

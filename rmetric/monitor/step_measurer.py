@@ -129,7 +129,7 @@ class StepMeasurer:
             self._attention = made(AttentionLogits(model) if attention_logits else None)
             own_times = phases.gradients_ready if phases else tuple
             self.dispersion = dispersion_source(model, own_times, self.parameters.may_be, self.guard)
-        """Source of the parts' gradient norms; ``None``: there is none."""
+        """Source of the parts' gradient norms."""
         self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)
 
@@ -184,7 +184,7 @@ class StepMeasurer:
             dispersion_source=computation.dispersion_source,
             mechanism=inside,
             worker_times=self._worker_times(),
-            mean_loss=self._mean_loss(computation.loss),
+            mean_loss=self.dispersion.mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
             requiring=self.parameters.requiring,
@@ -196,8 +196,7 @@ class StepMeasurer:
 
     def rest(self, step: int) -> None:
         """Pass by a step between two that are measured."""
-        if self.dispersion is not None:
-            self.dispersion.collect()
+        self.dispersion.collect()
         if self._attention is not None:
             self._attention.collect()
         if self._phases is not None:
@@ -212,21 +211,17 @@ class StepMeasurer:
         self.updates.arm(due or step <= LOOKS)
         if due and not self._sees_every_step:
             self.update.begin()
-        if self.dispersion is not None:
-            self.dispersion.next_step(step % self._interval.steps_per_sigma_sq == 0)
-
-    def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
-        return None if self.dispersion is None else self.dispersion.mean_loss(loss)
+        self.dispersion.next_step(step % self._interval.steps_per_sigma_sq == 0)
 
     def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
             if self._interval.due(step):
                 self._gradients.keep_pace(step)
-            self._mean_loss(None)
+            self.dispersion.mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:
-        times = None if self.dispersion is None else self.dispersion.worker_times
+        times = self.dispersion.worker_times
         return None if times is None or not times.numel() else PendingTensor(times)
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
@@ -255,14 +250,12 @@ class StepMeasurer:
         self._shapes.load_state_dict(state["batch_shapes"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
-        if self.dispersion is not None and self.dispersion.name == source:
+        if self.dispersion.name == source:
             self.dispersion.start_measuring()
             self.dispersion.next_step((step + 1) % self._interval.steps_per_sigma_sq == 0)
 
     def _parts_norms(self) -> tuple[Tensor | None, str]:
         """Gradient norms of the parts, and the name of their source; ``None`` and an empty name: there are none."""
-        if self.dispersion is None:
-            return None, ""
         parts = self.dispersion.collect()
         trained = self.parameters.version, self.parameters.requiring
         if self._watched != trained:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -95,14 +94,6 @@ def test_a_forked_process_counts_its_own_waits_and_no_file_is_left_open() -> Non
     assert os.waitpid(child, 0)[1] == 0
     del waited
     assert files() == before
-
-
-def test_a_file_that_is_open_is_not_copied() -> None:
-    waited = Waits()
-    with pytest.raises(TypeError, match="cannot be copied"):
-        copy.deepcopy(waited)
-    with pytest.raises(TypeError, match="cannot be copied"):
-        copy.copy(waited._thread)
 
 
 def test_where_nobody_counts_waits_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -31,12 +31,13 @@ def dispersion_source(
     own_times: OwnTimes = tuple,
     chosen: Callable[[Tensor], bool] = lambda _: True,
     guard: CollectiveGuard | None = None,
-) -> WorkerExchange | MicroBatchDispersion | None:
+) -> WorkerExchange | MicroBatchDispersion:
     """The source that a model offers; without one, σ² is taken over a window of steps.
 
     - ``DistributedDataParallel`` and ``fully_shard`` over two or more workers: the workers.
     - One process: micro-batches, in the steps that have several.
-    - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): none.
+    - Anything else that shards a parameter over devices (tensor parallelism, FSDP 1): micro-batches of no parameter, so
+      that there is nothing to collect.
 
     ``own_times`` returns this process's own times, which the workers exchange with their norms; ``chosen`` says of a
     parameter whether it counts in micro-batches; ``guard`` is asked whether every process takes part.
@@ -67,5 +68,5 @@ def dispersion_source(
             return ShardedDispersion(model, own_times, guard)
         parts = [*modules, *model.parameters()]
         if any(isinstance(part, FullyShardedDataParallel | DTensor) for part in parts):
-            return None
+            return MicroBatchDispersion(model, lambda _: False)
     return MicroBatchDispersion(model, chosen)

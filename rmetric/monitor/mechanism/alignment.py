@@ -37,12 +37,7 @@ class UpdateAlignment(MechanismMonitor):
 
     Not defined where either change is 0.
 
-    Parameters
-    ----------
-    model
-        Its trainable parameters.
-    entries
-        About how many of their entries are looked at.
+    ``entries``: about how many of the parameters are looked at.
 
     **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao). **Deviation:** a sample of large models.
     """

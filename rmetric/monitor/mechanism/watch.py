@@ -104,7 +104,7 @@ class MechanismWatch:
         Call it in every step. Returns the measurement of this step, ``None`` between two measurements. After a
         checkpoint that was taken elsewhere, call :meth:`load_state_dict` first.
         """
-        tasks = {name: task for name in [*self._armed] if (task := self._ask(name, methodcaller("take"))) is not None}
+        tasks = {name: task for name, task in self._ask_armed("take").items() if task is not None}
         self._disarm()
         self._arm_for(step + 1)
         if not tasks:
@@ -117,8 +117,7 @@ class MechanismWatch:
         """Wrap the computation of a step so that it first forgets what was collected in the step."""
 
         def again() -> Result:
-            for name in [*self._armed]:
-                self._ask(name, methodcaller("restart"))
+            self._ask_armed("restart")
             return recompute()
 
         return again
@@ -149,13 +148,15 @@ class MechanismWatch:
     def _arm_for(self, step: int) -> None:
         if step % self.stride == 0:
             self._armed = [*self._monitors]
-            for name in [*self._armed]:
-                self._ask(name, methodcaller("arm"))
+            self._ask_armed("arm")
 
     def _disarm(self) -> None:
-        for name in [*self._armed]:
-            self._ask(name, methodcaller("disarm"))
+        self._ask_armed("disarm")
         self._armed = []
+
+    def _ask_armed(self, question: str) -> dict[str, Any]:
+        """Answers of the armed monitors to a method of theirs; ``None`` of one that was given up by that."""
+        return {name: self._ask(name, methodcaller(question)) for name in [*self._armed]}
 
     def _ask(self, name: str, question: Callable[[MechanismMonitor], Result]) -> Result | None:
         """Ask a monitor; one that raises is given up."""
