@@ -56,8 +56,6 @@ class Alert:
 
 @dataclass(frozen=True)
 class GradientOutliers:
-    """Gradients that stand out in a step."""
-
     non_finite: tuple[str, ...] = ()
     """Parameters whose gradient is not finite, in the order of the model."""
     tensors: int = 0

@@ -174,7 +174,6 @@ class GradientNormBaseline:
         self._means, self._latest = np.empty(0), np.empty(0)
 
     def outliers(self, numbers: StepNumbers) -> GradientOutliers:
-        """Gradients of a step that stand out against the steps before it."""
         norms = numbers.norms
         if not len(norms):
             return GradientOutliers()

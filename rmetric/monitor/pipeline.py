@@ -104,7 +104,6 @@ class StepPipeline:
         return math.isinf(last["grad_norm"]) or (Numerics.name in self.exceeded and not of_evaluation_alone)
 
     def note_evaluation(self, step: int, loss: float) -> None:
-        """Remember an evaluation that was made after a step."""
         if self._seen is not None:
             self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
 

@@ -124,7 +124,6 @@ class RunWatch:
                 self.recorder.validation(step, loss)
 
     def _record(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
-        """Watch a step that has a record."""
         self._since.loss = None
         computation, proceed = self.measurer.computation(self.step_number, self.order.usable(loss)), True
         self.order.step()
@@ -175,7 +174,6 @@ class RunWatch:
             self.recorder.note(interval)
 
     def _rest(self, loss: Tensor | float) -> None:
-        """Pass by a step between two records."""
         self._since.loss = loss.detach() if isinstance(loss, Tensor) else loss
         self.order.step()
         self.clock.tick()

@@ -143,7 +143,6 @@ class _Watch:
         self._updating = True
 
     def end_update(self, *_: Any) -> None:
-        self._updating = False
         self._updates += 1
         self._unseen.update()
         self._begin_step()

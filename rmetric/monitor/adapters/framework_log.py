@@ -35,7 +35,6 @@ class FrameworkLog(Sink):
         return "the framework's log"
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Hold the numbers of a record; count an alert."""
         if event.get("event") == "METRICS":
             numbers = {name: value for name, value in scalars(event).items() if name not in self._left_out}
             finite = {f"{OWN_PREFIX}{name}": value for name, value in numbers.items() if math.isfinite(value)}

@@ -209,7 +209,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
                 logger.log_metrics(values, step=trainer.global_step - 1)  # Lightning counts steps from 0
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Hand on the validation loss."""
         if self.monitor is None or trainer.sanity_checking:
             return
         loss = trainer.callback_metrics.get(self._validation_key)

@@ -124,6 +124,5 @@ def _everyone(group: Any, workers: dist.ProcessGroup) -> dist.ProcessGroup:
 
 
 def _reduced_as(module: nn.Module, group: Any) -> torch.dtype:
-    """Type in which a group's gradients are reduced."""
     policy = group.mp_policy
     return policy.reduce_dtype or policy.param_dtype or next(module.parameters()).dtype

@@ -14,13 +14,12 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from rmetric.errors import UserError
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.mechanism.base import (
-    LARGEST_FLOAT,
     HookGuard,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.monitor.tensors import flat, on_cpu, stride_of
 
@@ -141,9 +140,8 @@ class GradientAlignment(MechanismMonitor):
         cosines = cosines_with_the_others(found["gram"])
         if np.isnan(cosines).all():
             return MonitorResult()
-        graded = np.where(np.isnan(cosines), LARGEST_FLOAT, cosines)
-        value, where = worst_of(self.name, graded, lambda index: f"micro-batch {index[0]}")
-        return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
+        known = np.ma.array(cosines, mask=np.isnan(cosines))
+        return worst_of_each({self.name: (known, lambda index: f"micro-batch {index[0]}")}, {"cosines": cosines})
 
     def _finder(self, index: int) -> Callable[[Tensor], None]:
         def find(gradient: Tensor) -> None:

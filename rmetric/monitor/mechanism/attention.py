@@ -12,14 +12,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.monitor.mechanism.base import (
-    LARGEST_FLOAT,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
     by_layer,
     layer_and_head,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.network.structure import attentions
@@ -99,19 +98,15 @@ class AttentionRows(MechanismMonitor):
         layers = [labels[int(index)] for index in found["layer"]]
         heads, key_heads = ([int(count) for count in found[name]] for name in ("heads", "key_heads"))
         head, key_head = layer_and_head(layers, heads), layer_and_head(layers, key_heads, "key head")
-        values, worst = {}, {}
-        for name, key, place in (
-            ("query_norm", "query_norm", head),
-            ("key_norm", "key_norm", key_head),
-            ("attention_logit_max", "logit_max", head),
-        ):
-            values[name], worst[name] = worst_of(name, found[key], place)
         entropy = found["entropy"]
-        if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
-            name = "attention_entropy"
-            values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST_FLOAT, entropy), head)
+        measured = {
+            "query_norm": (found["query_norm"], head),
+            "key_norm": (found["key_norm"], key_head),
+            "attention_logit_max": (found["logit_max"], head),
+            "attention_entropy": (np.ma.array(entropy, mask=np.isnan(entropy)), head),  # no row had a choice of keys
+        }
         details = {name: by_layer(found[name], key_heads if name == "key_norm" else heads) for name in MEASURED}
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
+        return worst_of_each(measured, {"layers": layers, **details})
 
     def _look(
         self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]

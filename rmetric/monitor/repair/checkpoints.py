@@ -87,8 +87,6 @@ def _stored_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """One copy of a training."""
-
     position: int
     """Updates that the weights have seen, plus 1: the step that comes next in the training that was kept."""
     step: int

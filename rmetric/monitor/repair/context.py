@@ -60,8 +60,6 @@ class RunContext:
 
 @dataclass(frozen=True)
 class GradientSnapshot:
-    """Copy of one computation's gradients."""
-
     computation: StepComputation
     gradients: list[Tensor | None]
 

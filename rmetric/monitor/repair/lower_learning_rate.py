@@ -108,5 +108,4 @@ class ReducedRate:
 
 
 def _with_rate(optimizer: Optimizer) -> list[dict[str, Any]]:
-    """Groups of parameters that have a learning rate."""
     return [group for group in optimizer.param_groups if group.get("lr") is not None]

@@ -136,7 +136,6 @@ class InterventionRule:
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
     def record(self, step: int) -> None:
-        """Count an intervention."""
         self._done += 1
         self._next_step = step + self.rest
         self._row = 0

@@ -30,7 +30,6 @@ class TokenBucket:
         self._left = self.burst
 
     def tick(self) -> None:
-        """Count one step."""
         self._left = min(self.burst, self._left + self.share)
 
     def take(self) -> bool:
@@ -41,7 +40,6 @@ class TokenBucket:
         return True
 
     def give_back(self) -> None:
-        """Give a taken token back."""
         self._left = min(self.burst, self._left + 1.0)
 
 

@@ -43,7 +43,6 @@ class _Change:
 
     @property
     def flips_one_bit(self) -> bool:
-        """Whether each number differs in one bit."""
         flipped = self.sound ^ self.corrupted
         return not bool((flipped & (flipped - 1)).any())
 

@@ -139,7 +139,6 @@ class Sinks:
 
 
 def _in_words(error: Exception) -> str:
-    """Describe an error on one line."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:

@@ -161,7 +161,6 @@ class PrometheusTextfile(_Exposition):
         self.flush()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take over one event; write when it is time."""
         super().event(event)
         step = event.get("step", 0)
         if event.get("event") != "METRICS" or step >= self._next_step:
