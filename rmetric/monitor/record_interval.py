@@ -31,8 +31,6 @@ class RecordInterval:
         :data:`INTERVALS` by which all that it does takes at most :data:`SHARE` of the time, the largest if none does.
     sigma_sq_every
         Steps between measurements of σ² from micro-batches, at least 1: a record that is due then has one.
-    now
-        The time, seconds, for the cost of a record.
     """
 
     def __init__(

@@ -79,15 +79,8 @@ RULES: tuple[tuple[str, Kind, str], ...] = (
 def recognise(message: str, worker: int, gpus: Mapping[str, int] | None = None) -> HardwareReport | None:
     """Make the report of one kernel message; ``None`` if it does not mean failing hardware.
 
-    Parameters
-    ----------
-    message
-        The text of one message.
-    worker
-        The worker that watches this host; events of the host are its own.
-    gpus
-        PCI address → worker, of the GPUs that are watched. Events of other GPUs on the host are not ours. ``None``: all
-        are.
+    Events of the host are those of the ``worker`` that watches it. ``gpus``: PCI address → worker of the GPUs that are
+    watched; events of other GPUs on the host are not ours. ``None``: all are.
 
     >>> recognise("NVRM: Xid (PCI:0000:65:00): 63, Row Remapper: New row marked for remapping", 0).component
     'GPU HBM3 memory'

@@ -105,15 +105,11 @@ class LoopInvariants:
     def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[Change]:
         """What a step brings that is news.
 
-        Parameters
-        ----------
-        measured
-            Measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`, ``training_loss``,
-            ``grad_norm``, ``learning_rate`` and ``step``, the number of tensors that require a gradient
-            (``required_gradients``) and of those that are cut off from it (``cut_off``), and the ``reward`` of an
-            agent. What is missing or NaN was not looked at.
-        planned
-            Whether a change was announced: what held before counts no more.
+        ``measured`` has the measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`,
+        ``training_loss``, ``grad_norm``, ``learning_rate`` and ``step``, the number of tensors that require a gradient
+        (``required_gradients``) and of those that are cut off from it (``cut_off``), and the ``reward`` of an agent.
+        What is missing or NaN was not looked at. After a change that was announced (``planned``) what held before
+        counts no more.
         """
         if planned:
             for invariant in self._invariants:

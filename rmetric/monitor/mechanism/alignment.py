@@ -82,12 +82,8 @@ class GradientAlignment(MechanismMonitor):
     workers). A step with one backward pass has no such cosine. A hook on every parameter sees what each pass adds; it
     stands in the sampled steps alone and keeps a sample of the entries until the step is over.
 
-    Parameters
-    ----------
-    model
-        Its trainable parameters. Under ``DistributedDataParallel`` each process sees its own micro-batches.
-    entries
-        About how many entries of them are looked at.
+    Under ``DistributedDataParallel`` each process sees its own micro-batches. ``entries``: about how many of the
+    parameters are looked at.
 
     **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao).
     **Deviation:** a sample of large models; workers in other processes are not compared.

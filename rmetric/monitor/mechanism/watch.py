@@ -54,10 +54,8 @@ class MechanismWatch:
 
     Parameters
     ----------
-    model
-        The module that is trained.
-    optimizer
-        Its optimizer.
+    model, optimizer
+        What is trained.
     monitors
         Monitors or their names; ``"auto"``: all that this model has the mechanism for in a form that they know. Which
         these are, and why the others are left out, is logged once (``INFO``).

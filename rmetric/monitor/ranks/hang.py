@@ -181,16 +181,8 @@ def culprits(
 ) -> tuple[tuple[int, ...], bool]:
     """Ranks that hold up an overdue rank, and whether they are silent; none: it is too early, or there is a reason.
 
-    Parameters
-    ----------
-    own
-        The overdue rank.
-    beats
-        Rank → its latest beat, the own one included.
-    silence_s
-        Rank → seconds since its latest beat was new.
-    silent_after_s
-        Seconds after which a rank is silent.
+    ``beats`` are the latest of each rank, the own one included; ``silence_s`` says for how many seconds each was not
+    new.
 
     >>> waits = Beat(9, step=4, phase="exchange", stuck_s=70.0, overdue=True)
     >>> loads = Beat(9, step=4, phase="input", stuck_s=71.0, overdue=True)
