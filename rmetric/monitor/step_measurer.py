@@ -90,7 +90,7 @@ class ArrivedStep:
 
 def unmeasured_step(step: int, step_time_s: float, since: SinceRecord, loss: Tensor | None = None) -> PendingStep:
     """A step of which no more is known than its time, its loss, and what was reported before."""
-    transfer = DeviceTransfer([], None, None, {"training_loss": loss})
+    transfer = DeviceTransfer(StepComputation(), {"training_loss": loss})
     return PendingStep(step, transfer, math.nan, step_time_s, since)
 
 
@@ -168,9 +168,7 @@ class StepMeasurer:
             **self._statistics.measure(),
         }
         groups, self._groups = self._groups, len(self._optimizer.param_groups)
-        transfer = DeviceTransfer(
-            computation.gradients, computation.norms, computation.parts, scalars, computation.names
-        )
+        transfer = DeviceTransfer(computation, scalars)
         inside = self._mechanism.step(step) if self._mechanism else None
         rate = _learning_rate(self._optimizer)
         if self._phases is not None:
