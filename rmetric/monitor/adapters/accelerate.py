@@ -143,6 +143,8 @@ class _Watch:
         self._updating = True
 
     def end_update(self, *_: Any) -> None:
+        """Expect the next step."""
+        self._updating = False
         self._updates += 1
         self._unseen.update()
         self._begin_step()
