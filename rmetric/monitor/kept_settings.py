@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -145,8 +145,8 @@ def _values(group: Mapping[str, Any]) -> list[Any]:
     return [tuple(value) if type(value) is list else value for _, value in _settings(group)]
 
 
-def _settings(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((name, value) for name, value in group.items() if name not in SCHEDULED and _is_plain(value))
+def _settings(group: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in group.items() if name not in SCHEDULED and _is_plain(value)]
 
 
 def _is_plain(value: Any) -> bool:
