@@ -64,7 +64,6 @@ class BatchShapes:
         return {"shape": self._shape, "records": self._records, "known": list(self._known), **passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
         self._told, self._have_passed = state["told"], state["have_passed"]
 

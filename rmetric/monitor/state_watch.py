@@ -46,10 +46,6 @@ class StateWatch:
         over = [_over(step, name) for name in before if name not in self._names]
         return [*over, *(_entered(step, state) for state in states if state.name not in before)]
 
-    def end(self, step: int, seen: Observations | None) -> list[Event]:
-        """The same of a last look: lines that are written again when the run is resumed from before."""
-        return [{**event, "at_end": True} for event in self.look(step, seen)]
-
     def _states_of(self, seen: Observations) -> list[State]:
         began_s = time.perf_counter()
         try:
