@@ -131,9 +131,9 @@ def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float
     for part in parts:
         yield min(1.0, 2.0 * len(parts) * _p_of_high_start(part.values))
         yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
-    for part in PARTS:  # one that broke late had learned
-        if (length := len(held_out) // part) >= LEAST_EVALUATIONS:
-            yield min(1.0, part * falls(held_out.values[:length]))
+    for divisor in PARTS:  # one that broke late had learned
+        if (length := len(held_out) // divisor) >= LEAST_EVALUATIONS:
+            yield min(1.0, divisor * falls(held_out.values[:length]))
     if len(rewards) >= LEAST_EVALUATIONS:
         yield rises(rewards.blocks(MOST_BLOCKS).values)
 
