@@ -37,8 +37,6 @@ def write_converted(
 
     Parameters
     ----------
-    logs
-        Taken one after the other.
     out
         ``FILE.jsonl`` for a single run; ``FILE.parquet`` for a data set of all runs, with an index as CSV beside it,
         without what the run's own detectors and mechanism monitors had said, put together in memory; else a folder for

@@ -1,9 +1,13 @@
-"""The exception for mistakes that the user can correct, errors on one line, a hint for names that are misspelt."""
+"""What goes wrong: the logger that tells of it, the exception for mistakes that the user can correct, and words."""
 
 from __future__ import annotations
 
 import difflib
+import logging
 from collections.abc import Iterable
+
+LOGGER = logging.getLogger("rmetric")
+"""Of the whole package; a program that configures nothing sees its warnings."""
 
 
 class UserError(ValueError):

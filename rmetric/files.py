@@ -43,16 +43,13 @@ def naming(path: Path, aside: Path | None = None) -> Iterator[None]:
 def written_aside(path: Path, *, synced: bool = True) -> Iterator[IO[bytes]]:
     """A file of any length that is written aside, then renamed. A link stays; a pipe or a device is written to.
 
-    Parameters
-    ----------
-    synced
-        Whether it is forced to the disk first, so that it survives a power cut.
+    It is forced to the disk first where ``synced``, so that it survives a power cut.
     """
     if path.exists() and not path.is_file():  # there is nothing to replace
         with naming(path), open(path, "wb") as file:
             yield file
         return
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with naming(path, aside):
@@ -88,8 +85,6 @@ def refuse_loss(file: Path, overwrite: bool, read: Sequence[str | Path] = ()) ->
 
     Parameters
     ----------
-    overwrite
-        Whether files may be replaced.
     read
         Files and folders that the logs are read from; what lies there is not replaced in any case.
     """

@@ -56,10 +56,7 @@ def place(path: str | Path, line: int) -> str:
 def plain_text(value: Any, most: int | None = MAX_TEXT) -> str:
     """Text of a log that is fit for a file and a terminal: short, without control characters or broken Unicode.
 
-    Parameters
-    ----------
-    most
-        Characters that are kept; ``None``: all.
+    ``most`` characters are kept; ``None``: all.
 
     >>> plain_text("loss\\x1b[31m")
     'loss?[31m'

@@ -35,15 +35,19 @@ def to_log_precision(values: ArrayLike) -> NDArray[np.float64]:
     [3.141593, 0.0001234568, 123456800.0]
     """
     x = np.asarray(values, dtype=np.float64)
-    magnitude, usual, rounded = np.abs(x, out=np.empty_like(x)), x.copy(), np.empty_like(x)
+    magnitude, rounded = np.abs(x, out=np.empty_like(x)), x.copy()
     odd = ~((magnitude >= 1e-15) & (magnitude < 1e15))
     some_odd = bool(odd.any())
     if some_odd:
-        usual[odd] = magnitude[odd] = 1.0
+        rounded[odd] = magnitude[odd] = 1.0
     # A mantissa below 10^7 and a power of ten up to 10^22 are exact, so that one division is correctly rounded.
-    decimals = SIGNIFICANT_DIGITS - 1 - np.floor(np.log10(magnitude)).astype(int)
-    up, down = _UP[decimals - _LEAST_DECIMALS], _DOWN[decimals - _LEAST_DECIMALS]
-    np.divide(np.rint(usual / down * up) * down, up, out=rounded)
+    power = SIGNIFICANT_DIGITS - 1 - _LEAST_DECIMALS - np.floor(np.log10(magnitude)).astype(int)
+    up, down = _UP.take(power), _DOWN.take(power)
+    rounded /= down
+    rounded *= up
+    np.rint(rounded, out=rounded)
+    rounded *= down
+    rounded /= up
     if not some_odd:
         return rounded
     with np.errstate(invalid="ignore"):  # of a signalling NaN, as a flipped bit may leave it
@@ -111,10 +115,10 @@ def strict_json(value: Any) -> Any:
 
     Raises ``TypeError`` for what is no JSON.
     """
-    if isinstance(value, _FLOATS):
-        return at_log_precision(value) if math.isfinite(value) else str(value)
     if isinstance(value, _PLAIN):
         return value
+    if isinstance(value, _FLOATS):
+        return at_log_precision(value) if math.isfinite(value) else str(value)
     if isinstance(value, np.integer | np.bool_):
         return value.item()
     if isinstance(value, Mapping):
@@ -161,16 +165,16 @@ def encode_metrics(
     told: dict[int, bytes] = defaultdict(bytes)
     for index, event in events:
         told[index] += encode_event(event)
-    values_NK = np.column_stack([step, *floats.values()])[:, 1:]
-    finite_NK, infinite_NK = np.isfinite(values_NK), np.isinf(values_NK)
-    steps, numbers, taken = _numbers(step), _numbers(values_NK[finite_NK]), 0
-    changes = np.logical_or.reduce([*map(_changes, (finite_NK, infinite_NK, *states.values()))])
+    values_KN = np.array([*floats.values()]).reshape(len(floats), len(step))
+    finite_KN, infinite_KN = np.isfinite(values_KN), np.isinf(values_KN)
+    steps, numbers, taken = _numbers(step), _numbers(values_KN.T[finite_KN.T]), 0
+    changes = np.logical_or.reduce([*map(_changes, (finite_KN, infinite_KN, *states.values()))])
     fields = [b',"%b":%%b' % name.encode() for name in floats]
     content = []
     # Records that are alike but for their numbers are written by one template.
     for start, end in pairwise(sorted({0, len(step), *(np.flatnonzero(changes) + 1).tolist(), *told})):
-        known = [*compress(fields, finite_NK[start].tolist())]
-        infinite = [*compress(floats, infinite_NK[start].tolist())]
+        known = [*compress(fields, finite_KN[:, start].tolist())]
+        infinite = [*compress(floats, infinite_KN[:, start].tolist())]
         line_end = b"".join(known) + _line_end(states, start, infinite)
         template = _LINE_BEGIN + (line_end + _LINE_BEGIN).join(steps[start:end]) + line_end
         needed = len(known) * (end - start)
@@ -183,10 +187,13 @@ _LINE_BEGIN = b'{"event":"METRICS","step":'
 
 
 def _changes(values: NDArray[Any] | Sequence[Any]) -> NDArray[np.bool_]:
-    """Whether a record has other values, or another object, than the one before it, shape (n - 1,)."""
+    """Whether a record has other values, or another object, than the one before it, shape (n - 1,).
+
+    The values have shape (n,), or (K, n).
+    """
     told = values if isinstance(values, np.ndarray) else np.fromiter(map(id, values), np.int64, len(values))
-    changed = told[1:] != told[:-1]
-    return np.asarray(changed if changed.ndim == 1 else changed.any(axis=1))
+    changed = told[..., 1:] != told[..., :-1]
+    return np.asarray(changed if changed.ndim == 1 else changed.any(axis=0))
 
 
 def _line_end(states: Mapping[str, Sequence[Any] | NDArray[Any]], record: int, infinite: Sequence[str]) -> bytes:
@@ -206,4 +213,6 @@ def alerts_so_far(step: NDArray[np.int64], alerts: Mapping[str, int]) -> list[di
     """``alerts`` of each record: the detectors that have raised one by then, with its step, the earliest first."""
     ordered = sorted(alerts.items(), key=lambda item: item[1])
     states = [dict(ordered[:count]) for count in range(len(ordered) + 1)]
-    return [states[count] for count in np.searchsorted([at for _, at in ordered], step, side="right").tolist()]
+    begins = np.searchsorted(step, [at for _, at in ordered]).tolist()
+    spans = pairwise([0, *begins, len(step)])
+    return [state for state, (begin, end) in zip(states, spans, strict=True) for _ in range(begin, end)]

@@ -38,13 +38,7 @@ class _LinesOf:
 
 
 def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm:
-    """A :class:`tqdm.tqdm` on standard error; work that ends within half a minute writes nothing to a file or pipe.
-
-    Parameters
-    ----------
-    iterable, options
-        As :class:`tqdm.tqdm` takes them.
-    """
+    """A :class:`tqdm.tqdm` on standard error; work that ends within half a minute writes nothing to a file or pipe."""
     stream: TextIO | None = sys.stderr
     if stream is None:  # as in a process without a console
         options["disable"] = True

@@ -6,14 +6,14 @@ dictionaries and objects of such; one pair of functions therefore serves them al
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from copy import deepcopy
 from typing import Any
 
 import numpy as np
 
-LOGGER = logging.getLogger("rmetric")
+from rmetric.errors import LOGGER
+
 PLAIN = (type(None), bool, int, float, str)
 
 

@@ -62,11 +62,11 @@ class RunStreams:
         entropy = (np.frombuffer(_words(seed) + key, "<u4") for seed in self.seeds)
         return [Generator(PCG64(SeedSequence(words))) for words in entropy]
 
-    def _draw(self, name: str, size: Sequence[int] | None, method: str, *parameters: float) -> NDArray[np.float64]:
+    def _draw(self, name: str, size: Sequence[int] | None, method: str) -> NDArray[np.float64]:
         shape = (self.steps,) if size is None else tuple(size)
         draws = np.empty((len(self.seeds), *shape))
         for row, generator in enumerate(self.generators(name)):
-            draws[row] = getattr(generator, method)(*parameters, size=shape)
+            getattr(generator, method)(out=draws[row, ...])
         return draws
 
     def random(self, name: str, size: Sequence[int] | None = None) -> NDArray[np.float64]:

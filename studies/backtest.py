@@ -51,7 +51,6 @@ def _numbers(path: Path) -> Iterator[str]:
 
 
 def parser() -> Parser:
-    """Command line of this script."""
     p = Parser(__doc__)
     p.add_argument("old", type=Path, help="working tree before the change")
     p.add_argument("new", type=Path, help="working tree after the change")

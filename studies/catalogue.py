@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 import pandas as pd
 
@@ -62,8 +63,8 @@ class Description(Generic[Source]):
     columns: Sequence[Column]
     part: Callable[[Source], Part | None]
     """One study's part; ``None`` if it has none."""
-    needs: Callable[[Inputs], Mapping[str, Source]]
-    """Study → what its part is made from; empty if there is nothing to make the table from."""
+    needs: Callable[[Inputs], Mapping[str, Source]] = attrgetter("studies")
+    """Study → what its part is made from, empty if there is nothing to make the table from; left out: all studies."""
     about: Sequence[str] = ()
     """Columns that say what a row is about: rows of several studies about the same are neighbours."""
     shared: bool = False
@@ -147,11 +148,6 @@ def _notes(parts: Mapping[str, Part]) -> list[str]:
 # --- which studies ---------------------------------------------------------------------------------------------------
 
 
-def each_study(inputs: Inputs) -> Mapping[str, Evaluator]:
-    """All studies."""
-    return inputs.studies
-
-
 def real_studies(inputs: Inputs) -> Mapping[str, Evaluator]:
     """Studies of real runs."""
     return {study: ev for study, ev in inputs.studies.items() if backend_of(ev.study) == REAL}
@@ -208,29 +204,13 @@ CATALOGUE = Catalogue()
 
 
 def table(
-    name: str,
-    title: str,
-    caption: str,
-    columns: Sequence[Column],
-    *,
-    needs: Callable[[Inputs], Mapping[str, Source]] = each_study,  # type: ignore[assignment]
-    about: Sequence[str] = (),
-    shared: bool = False,
+    name: str, title: str, caption: str, columns: Sequence[Column], **options: Any
 ) -> Callable[[Callable[[Source], Part | None]], Description[Source]]:
-    """Register the function below it as what makes one study's part of a table (:class:`Description`)."""
+    """Register the function below it as what makes one study's part of a table; options as of :class:`Description`."""
 
     def registered(part: Callable[[Source], Part | None]) -> Description[Source]:
         return CATALOGUE.add(
-            Description(
-                name=name,
-                title=title,
-                caption=caption,
-                columns=columns,
-                part=part,
-                needs=needs,
-                about=about,
-                shared=shared,
-            )
+            Description(name=name, title=title, caption=caption, columns=columns, part=part, **options)
         )
 
     return registered

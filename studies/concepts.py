@@ -85,7 +85,6 @@ def _draw_counts(ax: Axes, stored: StoredRun) -> None:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Draw the picture of docs/concepts.md.")
     p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), metavar="FILE", help="data set")
     p.add_argument("--out", type=Path, default=Path("docs/twin.png"), metavar="FILE", help="picture to write")
@@ -94,7 +93,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, draw, write."""
     args = parser().parse_args(argv)
     stored = failing_run(read_stored(args.data))
     write_atomically(args.out, style.rendered(draw(stored))["png"])

@@ -20,8 +20,6 @@ FILE = "runs.jsonl"
 
 @dataclass
 class Course:
-    """Course of a run."""
-
     held_out: dict[int, float] = field(default_factory=dict)
     """Step → held-out loss."""
     stopped_at: int | None = None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
@@ -24,48 +24,8 @@ class Spec(Protocol):
         ...
 
 
-class Entry(Protocol):
-    """One finished file, as the manifest lists it; a dataclass."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def records(self) -> int: ...
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """Outcome → number of runs."""
-        ...
-
-    @property
-    def runs(self) -> int: ...
-
-
-class LogForm(Protocol):
-    """Way in which runs lie in files."""
-
-    suffix: str
-
-    def files(self, runs: Sequence[Any]) -> Sequence[Any]:
-        """All files of a study with these runs; the same ones however much of it is done."""
-        ...
-
-    def entry(self, **listed: Any) -> Entry:
-        """Entry of the manifest as it was read back."""
-        ...
-
-    def examined(self, spec: Any, content: bytes) -> Entry | None:
-        """Entry of a file that the manifest does not list yet; ``None`` if it is not whole, or of another run."""
-        ...
-
-
 @dataclass(frozen=True)
 class Finished:
-    """One finished log."""
-
     name: str
     sha256: str
     bytes: int
@@ -80,7 +40,6 @@ class Finished:
 
     @property
     def runs(self) -> int:
-        """Number of runs."""
         return 1
 
 
@@ -100,33 +59,54 @@ def records_in(content: bytes) -> int:
     return content.count(b'\n{"event":"METRICS"')
 
 
-class JsonLines:
-    """A log of JSON lines for each run."""
+@dataclass(frozen=True)
+class FinishedPart:
+    """One finished file of several runs."""
 
-    suffix = ".jsonl"
+    name: str
+    sha256: str
+    bytes: int
+    records: int
+    outcomes: dict[str, int]
+    """Outcome → number of runs."""
 
-    def files(self, runs: Sequence[Any]) -> Sequence[Any]:
-        """The runs themselves."""
-        return runs
+    @property
+    def runs(self) -> int:
+        return sum(self.outcomes.values())
 
-    def entry(self, **listed: Any) -> Finished:
-        """See :class:`LogForm`."""
-        return Finished(**listed)
 
-    def examined(self, spec: Any, content: bytes) -> Finished | None:
-        """See :class:`LogForm`; a whole log has an event in every line, a terminal one in the last."""
-        try:
-            *lines, rest = content.split(b"\n")
-            events = [orjson.loads(line) for line in lines]
-            kinds = [event["event"] for event in events]
-            if rest or events[0]["config"]["seed"] != spec.seed or kinds[-1] not in TERMINAL_EVENTS:
-                return None
-            end = events[-1]
-            failed = end["event"] == FAILURE
-            outcome, step = ("failed", end["step"]) if failed else (end["outcome"], None)
-        except (IndexError, KeyError, TypeError, ValueError):
+Entry = Finished | FinishedPart
+"""One finished file, as the manifest lists it."""
+
+
+@dataclass(frozen=True)
+class LogForm:
+    """Way in which runs lie in files."""
+
+    suffix: str
+    entry: Callable[..., Entry]
+    """Entry of the manifest out of what was read back."""
+    examined: Callable[[Any, bytes], Entry | None]
+    """Entry of a file of a spec that the manifest does not list yet; ``None`` if it is not whole, or of another run."""
+    files: Callable[[Sequence[Any]], Sequence[Any]] = lambda runs: runs
+    """All files of a study with these runs; the same ones however much of it is done."""
+
+
+def _examined(spec: Any, content: bytes) -> Finished | None:
+    """A whole log has an event in every line, a terminal one in the last."""
+    try:
+        *lines, rest = content.split(b"\n")
+        events = [orjson.loads(line) for line in lines]
+        kinds = [event["event"] for event in events]
+        if rest or events[0]["config"]["seed"] != spec.seed or kinds[-1] not in TERMINAL_EVENTS:
             return None
-        return finished_log(spec.experiment_id, content, records_in(content), outcome, step)
+        end = events[-1]
+        failed = end["event"] == FAILURE
+        outcome, step = ("failed", end["step"]) if failed else (end["outcome"], None)
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
+    return finished_log(spec.experiment_id, content, records_in(content), outcome, step)
 
 
-JSON_LINES = JsonLines()
+JSON_LINES = LogForm(".jsonl", Finished, _examined)
+"""A log of JSON lines for each run."""

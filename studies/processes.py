@@ -47,13 +47,7 @@ def training_device(name: str) -> torch.device:
 
 
 def default_jobs(device: str) -> int:
-    """One process a core on a CPU; one on an accelerator, whose memory they would share.
-
-    Parameters
-    ----------
-    device
-        ``auto``, or torch's name for it.
-    """
+    """One process a core on a CPU; one on an accelerator, whose memory they would share."""
     on_cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     return (os.cpu_count() or 1) if on_cpu else 1
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
@@ -107,14 +108,10 @@ def run_study(
 
     Parameters
     ----------
-    plan
-        What to run.
     folder
         Existing folder for the logs and ``manifest.json``.
     backend
         Simulation, or real training (:data:`studies.real_runs.run.TORCH`).
-    jobs
-        Number of processes.
     resume
         Go on with the study that is in the folder: logs that are there and whole are kept.
     overwrite
@@ -152,9 +149,7 @@ def run_study(
     return StudyResult(folder, len(runs), len(runs) - done, finished, time.perf_counter() - started)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What is in the folder already
-# ---------------------------------------------------------------------------------------------------------------------
+# --- What is in the folder already -----------------------------------------------------------------------------------
 
 
 def _identity(plan: Plan, backend: Backend, plugins: Sequence[Path]) -> dict[str, Any]:
@@ -263,7 +258,7 @@ def _read_manifest(folder: Path) -> dict[str, Any] | None:
 def _note_down(folder: Path, made: Sequence[Entry]) -> None:
     """Add to the journal what is finished since the manifest was written, an entry a line."""
     with naming(folder), open(folder / JOURNAL, "ab") as file:
-        file.write(b"".join(json.dumps(asdict(item)).encode() + b"\n" for item in made))
+        file.write(b"".join(json.dumps(vars(item)).encode() + b"\n" for item in made))
 
 
 def _noted_down(folder: Path, form: LogForm) -> Entries:
@@ -325,7 +320,7 @@ def _entry(form: LogForm, name: str, listed: Any) -> Entry | None:
 def _account(specs: Sequence[Spec], finished: dict[str, Entry], others: Entries) -> dict[str, Any]:
     """Part of the manifest that says what is finished."""
     runs: Entries = {
-        spec.experiment_id: {key: value for key, value in asdict(item).items() if key != "name"} if item else None
+        spec.experiment_id: {key: value for key, value in vars(item).items() if key != "name"} if item else None
         for spec in specs
         for item in [finished.get(spec.experiment_id)]
     }
@@ -359,6 +354,7 @@ def _write_manifest(
     (folder / JOURNAL).unlink(missing_ok=True)
 
 
+@cache
 def _commit() -> str | None:
     """Commit of the working tree that this package lies in, if it lies in one."""
     here = Path(__file__).resolve().parent

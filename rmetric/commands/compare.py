@@ -22,7 +22,6 @@ Exit status: 0 no difference beyond noise, 1 a difference, 2 a log that cannot b
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("compare", help=summary, description=f"Find {summary}.", epilog=EPILOG, examples=True)
     p.add_argument("a", metavar="A", type=Path, help="log of the first run")
     p.add_argument("b", metavar="B", type=Path, help="log of the second run")

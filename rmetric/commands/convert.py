@@ -21,7 +21,6 @@ examples:
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("convert", help=summary, description=f"Write {summary}.", epilog=EPILOG, examples=True)
     add_logs(p)
     p.add_argument(

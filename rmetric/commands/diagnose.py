@@ -27,7 +27,6 @@ Exit status: 0 nothing found, 1 findings, 2 a log of which too little, or nothin
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("diagnose", help=summary, description=f"Give a {summary}.", epilog=EPILOG, examples=True)
     add_logs(p)
     output = p.add_mutually_exclusive_group()

@@ -23,7 +23,6 @@ examples:
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("replay", help=summary, description=DESCRIPTION, epilog=EPILOG, examples=True)
     add_arguments(p)
     p.set_defaults(run=run)
@@ -38,7 +37,6 @@ def weights(text: str) -> tuple[float, float, float]:
 
 
 def add_arguments(p: Parser) -> None:
-    """Add the arguments of a replay."""
     p.add_argument("logs", nargs="*", metavar="LOG_OR_FOLDER", help="logs, or folders of them; none: logs_FULL_METRIC")
     p.add_argument("--out", type=Path, default=Path("results/replay"), help="folder for the results")
     p.add_argument("--preset", default="paper", metavar="NAME", help=f"setting of R: {', '.join(PRESET_NAMES)}")

@@ -22,7 +22,6 @@ counts them. Exit status: 0; 2 if a log cannot be used (the others are in the pa
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("report", help=summary, description=f"Write {summary}.", epilog=EPILOG, examples=True)
     add_logs(p)
     p.add_argument("--out", type=Path, default=Path("report.html"), metavar="FILE", help="HTML file to write")

@@ -33,7 +33,6 @@ Exit status: 0 nothing found, 1 findings, 2 no findings in a log of which more t
 
 
 def add_parser(commands: Any, summary: str) -> None:
-    """Add the subcommand."""
     p = commands.add_parser("watch", help=summary, description=f"Watch {summary}.", epilog=EPILOG, examples=True)
     p.add_argument("path", metavar="PATH", help="a log, or a folder into which runs write")
     add_format(p)

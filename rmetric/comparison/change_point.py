@@ -20,8 +20,6 @@ DRIFT, CAP = 0.75, 8.0
 
 
 class ChangePoint(NamedTuple):
-    """A change of a series."""
-
     begin: int
     """Index of its first value."""
     alarm: int

@@ -28,17 +28,7 @@ RUNS_IN_MEMORY = 1_000
 
 
 class StoredObservations(Observations):
-    """Observations of a run of a file. Pickled, they are the name of their file.
-
-    Parameters
-    ----------
-    file
-        The file.
-    row
-        Number of the run in it.
-    records
-        Number of its records.
-    """
+    """Observations of a run of a file. Pickled, they are the name of their file."""
 
     def __init__(self, file: Path, row: int, records: int) -> None:
         self._place, self._records = (file, row), records
@@ -83,12 +73,7 @@ def _steps_of(file: Path) -> list[NDArray[np.int64]]:
 class StoredRuns(Sequence[Run]):
     """The runs of some files; each is put together when it is asked for.
 
-    Parameters
-    ----------
-    files
-        In the order of the runs.
-    labels
-        Of each file, from :func:`rmetric.dataset.read.read_labels`.
+    ``labels``: those of each file, from :func:`rmetric.dataset.read.read_labels`.
     """
 
     def __init__(self, files: Sequence[Path], labels: Iterable[pa.Table]) -> None:

@@ -30,7 +30,6 @@ def log_of(stored: StoredRun) -> bytes:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Write the runs of a data set as logs again.")
     p.add_argument("data_set", metavar="FILE[:SET]", help="data set, or a set that lies beside it")
     p.add_argument("--runs", nargs="+", default=[], metavar="NAME", help="runs by name (default: all of the set)")
@@ -41,7 +40,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, read, write."""
     args = parser().parse_args(argv)
     file = data_set_of(args.data_set)
     if file is None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.log_writer import to_log_precision
+from rmetric.log_writer import at_log_precision
 from rmetric.measurements import Observation
 from rmetric.records import Observations, held
 from rmetric.signals import ValidationDrift
@@ -49,7 +49,9 @@ class Drift:
 
     def _evaluate(self, loss: float) -> float:
         """The latest ΔL after the next evaluation."""
-        drift = math.nan if math.isnan(loss) else float(to_log_precision(self._drift.update(loss)))
+        drift = math.nan if math.isnan(loss) else self._drift.update(loss)
+        if math.isfinite(drift):
+            drift = at_log_precision(drift)
         if not math.isnan(drift):
             self._latest = drift
         return drift

@@ -177,7 +177,6 @@ class ScaledTrees:
         return float(self._trees.score_one(self._scaler.transform_one(_named(features))))
 
     def learn(self, features: list[float]) -> None:
-        """Count these features as usual."""
         self._widen(features, features)
         row = self._scaler.transform_one(_named(features))
         self._rows.append(list(row.values()))

@@ -145,7 +145,6 @@ class Event:
 
     @property
     def last_step(self) -> int:
-        """Last step of it."""
         return self.until if self.lasts_to is None else max(self.until, self.lasts_to)
 
     @property

@@ -160,12 +160,8 @@ class Examination:
 
         Parameters
         ----------
-        run, source, format
-            Its name, and path and format of its log.
         left_out, damaged
             Lines of the log that were skipped, and others of which a part could not be used.
-        notes
-            What is to be said about the log.
         """
         history, records, seeker = self._history.observations, self._seeker.records, self._with_last_evaluation()
         risen, times = rise_to_the_end(seeker.events, history)

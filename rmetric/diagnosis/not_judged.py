@@ -78,17 +78,7 @@ class Measured(NamedTuple):
 
 
 def not_judged(history: Observations, measured: Mapping[str, Measured], records: int) -> dict[str, str]:
-    """Name of what could not be judged → why.
-
-    Parameters
-    ----------
-    history
-        Records, however shortened.
-    measured
-        All that was measured, by name.
-    records
-        Number of records before they were shortened.
-    """
+    """Name of what could not be judged → why. ``records`` is the number of records before ``history`` was shortened."""
     if not records:
         return {"everything": "there is no record"}
     missing = {

@@ -24,13 +24,11 @@ def sureness(finding: Finding) -> str:
 
 
 def span(finding: Finding) -> str:
-    """Steps of a finding."""
     steps = f"step {finding.step:,}"
     return steps if finding.until == finding.step else f"{steps} to {finding.until:,}"
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """A finding in full."""
     return [
         f"{finding.severity.upper()} {finding.name}, {span(finding)}",
         wrapped(f"{finding.sentence} ({sureness(finding)})"),

@@ -44,7 +44,6 @@ NO_RECORD = Score.undefined("it scores no record of these logs")
 
 
 def _bytes_of(columns: object) -> int:
-    """Bytes of the arrays of a data class."""
     return sum(column.nbytes for column in vars(columns).values() if isinstance(column, np.ndarray))
 
 
@@ -80,18 +79,12 @@ class Evaluator:
 
     Parameters
     ----------
-    study
-        The logs.
     detectors
         Name → detector; the reference comes first in every answer.
     scores
         Name → scores of all records, from :func:`rmetric.evaluation.scoring.score_study`.
     signals_3N
         Normalised λ, σ² and ΔL of all records; NaN, not measured, counts for nothing in R.
-    draws
-        Bootstrap resamples.
-    seed
-        Of the bootstrap.
     jobs
         Processes of answers that need another pass over all records; as many as there are cores if left out.
     skipped

@@ -24,8 +24,6 @@ UNDECIDED_STEPS = 50
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of one run."""
-
     kind: Kind
     """``failed``; ``recovered``: faulty, and whatever the fault did has healed; ``clean``: a control that did not fail;
     ``censored``: an excess that began too late to be decided."""

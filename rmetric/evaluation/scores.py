@@ -145,7 +145,6 @@ class Score:
 
     @property
     def defined(self) -> bool:
-        """True if there is a value."""
         return not math.isnan(self.value)
 
     @property
@@ -361,12 +360,7 @@ def _agree(values: Values) -> bool:
 def summarise(counts: Counts, weights_BR: BootstrapWeights | None = None) -> dict[str, Score]:
     """All of :data:`METRICS`, and ``median_lead``, of some runs.
 
-    Parameters
-    ----------
-    counts
-        Of the runs.
-    weights_BR
-        From :func:`rmetric.evaluation.scores.resample`, shape (draws, runs); without it there are no intervals.
+    Bootstrap weights, shape (draws, runs), are those of :func:`resample`; without them there are no intervals.
     """
     sums = totals(counts)
     drawn = None if weights_BR is None else totals(counts, weights_BR)
@@ -434,10 +428,7 @@ def difference(
 ) -> Score:
     """Score of ``counts`` less that of ``other``, over the same runs, with a paired bootstrap interval.
 
-    Parameters
-    ----------
-    relative
-        Divide by the score of ``other`` and give per cent.
+    ``relative`` divides by the score of ``other`` and gives per cent.
     """
 
     def compare(mine: Totals, theirs: Totals) -> Values:

@@ -64,10 +64,6 @@ def score_study(
 
     Parameters
     ----------
-    study
-        The logs.
-    detectors
-        Name → detector.
     cache
         Folder that keeps one ``.npy`` a detector for the next script. Scores are taken from there when neither the logs
         nor the detector's settings or version have changed since; those of a detector from outside this package only if

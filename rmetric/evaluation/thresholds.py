@@ -44,8 +44,6 @@ def threshold_for_budget(curve: Curve, budget_per_step: float = BUDGET_PER_STEP)
     ----------
     curve
         Strict, of the fit half.
-    budget_per_step
-        False alarms per healthy step.
 
     Returns
     -------

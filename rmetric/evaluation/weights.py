@@ -60,14 +60,10 @@ def fit_weights(
 
     Parameters
     ----------
-    timeline
-        The runs to fit to.
     signals_3N
         Normalised λ, σ² and ΔL, shape (3, records).
     grid
         Weights to try; :func:`weight_grid` if left out.
-    jobs
-        Threads; as many as there are cores if left out.
 
     Returns
     -------

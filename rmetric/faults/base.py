@@ -108,7 +108,7 @@ class Fault(ABC):
 
         Entered right before the first disturbed step and left after the last. Afterwards every hook is gone and the
         model is as training left it, except where the fault *is* a changed weight. A fault that cannot be brought
-        upon this model raises :class:`UserError` when it is entered.
+        upon this model raises :class:`UserError`, here or when the context is entered.
         """
         raise UserError(f"{self.name} has no inject() and cannot be brought upon a live run; simulate it instead")
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Literal, get_args
@@ -52,8 +51,7 @@ class DataCorruption(Fault):
     def dose(self, architecture: Architecture) -> float:
         return self.token_share
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.live.run import Batch
 
         steps = count(1)
@@ -66,8 +64,7 @@ class DataCorruption(Fault):
             ids = _shuffled(batch.input_ids, positions) if self.what == "tokens" else batch.input_ids
             return Batch(ids, _shuffled(batch.labels, positions))
 
-        with training.at("batch", corrupt):
-            yield
+        return training.at("batch", corrupt)
 
     def _positions(self, training: LiveRun, batch: Batch) -> tuple[Tensor, int]:
         """Positions to be corrupted in this step's batch, and the number of those that they are drawn from."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +45,7 @@ class GqaMismatch(Fault):
     def dose(self, architecture: Architecture) -> float:
         return self.layer_share
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.network.attention import wrapped_attention
         from rmetric.network.structure import attentions, drawn
 
@@ -60,8 +58,7 @@ class GqaMismatch(Fault):
         count = min(len(found), max(1, round(self.layer_share * len(found))))
         chosen = [found[place] for place in drawn(training.rng(needed_by), count, len(found))]
         training.observer.note("CORRUPTION", fault=self.name, modules=[attention.name for attention in chosen])
-        with wrapped_attention([attention.module for attention in chosen], _rolled):
-            yield
+        return wrapped_attention([attention.module for attention in chosen], _rolled)
 
 
 def _rolled(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
 from math import log
@@ -67,8 +66,7 @@ class GradientExplosion(Fault):
     def dose(self, architecture: Architecture) -> float:
         return max(0.0, log(self.scale))
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         import torch
 
         name, parameters = self._exploding(training)
@@ -83,8 +81,7 @@ class GradientExplosion(Fault):
             gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
             torch._foreach_mul_(gradients, self.scale ** min(step / self.ramp_steps, 1.0))
 
-        with training.at("gradients", multiply):
-            yield
+        return training.at("gradients", multiply)
 
     def _exploding(self, training: LiveRun) -> tuple[str, list[Parameter]]:
         """Name of the layer and those of its parameters that are trained."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -55,8 +54,7 @@ class LowPrecisionAttention(Fault):
     def dose(self, architecture: Architecture) -> float:
         return self.bias_ulp
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.live.injection.rounded_attention import RoundedAttention
         from rmetric.network.attention import replaced_attention
         from rmetric.network.structure import attentions
@@ -70,5 +68,4 @@ class LowPrecisionAttention(Fault):
             rounding=self.rounding,
             bias_ulp=self.bias_ulp,
         )
-        with replaced_attention([attention.module for attention in found], rounded):
-            yield
+        return replaced_attention([attention.module for attention in found], rounded)

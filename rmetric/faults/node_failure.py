@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -75,8 +74,7 @@ class NodeFailure(Fault):
             happens = dies.any(axis=1)
             state.lose_worker(np.where(happens, dies_at + 1, NEVER), worker)
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.live.injection.workers import worker_count
 
         draw = training.rng(f"{self.name}/death")
@@ -90,8 +88,7 @@ class NodeFailure(Fault):
                 self._die(training, worker)
             return batch
 
-        with training.at("batch", ail):
-            yield
+        return training.at("batch", ail)
 
     def _show_symptoms(self, training: LiveRun, worker: int) -> None:
         draw = training.rng(f"{self.name}/symptoms")

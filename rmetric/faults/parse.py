@@ -118,7 +118,6 @@ def _typed_as_one_of(text: str, kinds: tuple[Any, ...]) -> Any:
 
 
 def _described(kind: Any) -> str:
-    """Description of a field's type in words."""
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, get_args(kind)))}"
     if get_origin(kind) in (Union, UnionType):

@@ -180,10 +180,7 @@ class RunProcesses:
     def check(self, handed: Mapping[str, Any], fault: str) -> None:
         """Raise :class:`UserError` if a fault has written what gets lost, or what no process can be.
 
-        Parameters
-        ----------
-        handed
-            :meth:`shared`, before the fault.
+        ``handed`` is :meth:`shared` before the fault.
         """
         for name, value in self.shared().items():
             if name not in handed:
@@ -194,9 +191,9 @@ class RunProcesses:
                     f"change it in place, such as state.{name} += … or state.{name}[:] = …"
                 )
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                _refuse(fault, name, value, ~np.isfinite(value), "finite")
+                _refuse(fault, name, value, np.isfinite(value), "finite")
                 if name in NOT_NEGATIVE:
-                    _refuse(fault, name, value, value < 0.0, "at least 0")
+                    _refuse(fault, name, value, value >= 0.0, "at least 0")
 
     def past(self, active_RT: BoolsRT) -> dict[str, NDArray[Any]]:
         """What lies before each run's first active step, by the name after ``state.``; copies."""
@@ -211,10 +208,7 @@ class RunProcesses:
     def check_past(self, past: Mapping[str, NDArray[Any]], active_RT: BoolsRT, fault: str) -> None:
         """Raise :class:`UserError` if a fault has disturbed a run before its onset, where it is to be healthy.
 
-        Parameters
-        ----------
-        past
-            :meth:`past`, before the fault.
+        ``past`` is :meth:`past` before the fault.
         """
         for name, array in self.past(active_RT).items():
             if not np.array_equal(array, past[name]):
@@ -249,7 +243,7 @@ class RunProcesses:
         self.lost_worker[earlier] = worker_R[earlier]
 
 
-def _refuse(fault: str, name: str, value: FloatsRT, wrong: BoolsRT, due: str) -> None:
-    if wrong.any():
-        first = tuple(np.argwhere(wrong)[0])
+def _refuse(fault: str, name: str, value: FloatsRT, right: BoolsRT, due: str) -> None:
+    if not right.all():
+        first = tuple(np.argwhere(~right)[0])
         raise UserError(f"fault {fault} makes state.{name} {value[first]} at step {first[1] + 1}; it must be {due}")

@@ -24,6 +24,8 @@ MAX_TOKENS = 2_000_000
 """More than the paper's case study reads: 800 steps of 4 × 512 tokens."""
 TEXT_SUFFIXES = (".txt", ".md", ".rst", ".py")
 RECORD_SUFFIXES = (".jsonl", ".ndjson")
+TEXT_FIELD = "text"
+"""Field of a record that holds its text."""
 FILE_CHARACTERS = 1 << 26
 """Most that is read of one text file."""
 PIECE_CHARACTERS = 1 << 16
@@ -36,23 +38,18 @@ def load_text_corpus(
     dataset: str,
     tokenizer: PreTrainedTokenizerBase | None,
     *,
-    max_tokens: int = MAX_TOKENS,
-    text_field: str = "text",
-    length: int = 256,
+    length: int,
 ) -> Corpus:
     """Read a text and cut it in two: the last 5 % are held out.
 
     Parameters
     ----------
     dataset
-        A text file (:data:`TEXT_SUFFIXES`); a ``.jsonl`` file; a folder of these, read in the order of their names; or
-        a data set of the hub, ``NAME[:CONFIG[:SPLIT]]``, streamed. Without a split, ``train`` or else the first.
+        A text file (:data:`TEXT_SUFFIXES`); a ``.jsonl`` file, whose records have a :data:`TEXT_FIELD`; a folder of
+        these, read in the order of their names; or a data set of the hub, ``NAME[:CONFIG[:SPLIT]]``, streamed. Without
+        a split, ``train`` or else the first.
     tokenizer
         None takes the UTF-8 bytes. Documents are joined by its end-of-text token, bytes by a line break.
-    max_tokens
-        Reading stops there.
-    text_field
-        Field of a record that holds its text.
     length
         Longest sequence that will be asked for; a text whose held-out part is not longer is refused.
 
@@ -61,8 +58,8 @@ def load_text_corpus(
     UserError
         One line: not found, no network, nothing in it, too short, not UTF-8, no such field.
     """
-    name, documents = _documents(dataset, text_field)
-    tokens = _tokens(documents, tokenizer, max_tokens)
+    name, documents = _documents(dataset)
+    tokens = _tokens(documents, tokenizer)
     if not len(tokens):
         raise UserError(f"dataset {name} is empty; give one with text in it")
     if int(len(tokens) * HELD_OUT_SHARE) <= length:
@@ -79,34 +76,34 @@ def tokenized(corpus: Corpus, tokenizer: PreTrainedTokenizerBase | None) -> Corp
     if tokenizer is None:
         return corpus
     text = corpus.train.tobytes().decode("utf-8", "replace")
-    return corpus_of(corpus.name, _tokens([text], tokenizer, MAX_TOKENS), len(tokenizer))
+    return corpus_of(corpus.name, _tokens([text], tokenizer), len(tokenizer))
 
 
-def _documents(dataset: str, field: str) -> tuple[str, Iterable[str]]:
+def _documents(dataset: str) -> tuple[str, Iterable[str]]:
     """The name of a data set for the log, and its documents."""
     path = Path(dataset).expanduser()
     if path.is_dir():
-        return path.resolve().name, _of_folder(path, field)
+        return path.resolve().name, _of_folder(path)
     if path.is_file():
-        return path.name, _of_file(path, field)
+        return path.name, _of_file(path)
     local = path.suffix.casefold() in (*TEXT_SUFFIXES, *RECORD_SUFFIXES)
     if local or path.is_absolute() or dataset.startswith((".", "~")) or dataset.count("/") > 1:
         raise UserError(f"dataset {dataset} does not exist; give a file, a folder or a name of the Hugging Face Hub")
-    return _of_hub(dataset, field)
+    return _of_hub(dataset)
 
 
-def _of_folder(folder: Path, field: str) -> Iterator[str]:
+def _of_folder(folder: Path) -> Iterator[str]:
     known = (*TEXT_SUFFIXES, *RECORD_SUFFIXES)
     files = sorted(path for path in folder.rglob("*") if path.suffix.casefold() in known and path.is_file())
     if not files:
         raise UserError(f"folder {folder} holds no text ({', '.join(known)}); give another")
-    return chain.from_iterable(_of_file(path, field) for path in files)
+    return chain.from_iterable(_of_file(path) for path in files)
 
 
-def _of_file(path: Path, field: str) -> Iterator[str]:
+def _of_file(path: Path) -> Iterator[str]:
     suffix = path.suffix.casefold()
     if suffix in RECORD_SUFFIXES:
-        return _of_records(_lines_of_json(path), field, path.name)
+        return _of_records(_lines_of_json(path), path.name)
     if suffix in TEXT_SUFFIXES:
         return iter([_text(path)])
     raise UserError(f"{path.name} is no {', '.join((*TEXT_SUFFIXES, *RECORD_SUFFIXES))} file; convert it to one")
@@ -131,24 +128,24 @@ def _lines_of_json(path: Path) -> Iterator[Any]:
                 raise UserError(f"line {number} of {path.name} is not JSON; repair or remove it") from None
 
 
-def _of_records(records: Iterable[Any], field: str, name: str) -> Iterator[str]:
-    """The texts of records; an empty or missing value in a known field is passed over."""
+def _of_records(records: Iterable[Any], name: str) -> Iterator[str]:
+    """The texts of records; an empty one is passed over."""
     for number, record in enumerate(records, start=1):
         if not isinstance(record, Mapping):
             raise UserError(f"record {number} of {name} is no object with fields; give one text a record")
-        if field not in record:
+        if TEXT_FIELD not in record:
             raise UserError(
-                f"record {number} of {name} has no field {field!r}; its fields are {', '.join(map(str, record))}"
+                f"record {number} of {name} has no field {TEXT_FIELD!r}; its fields are {', '.join(map(str, record))}"
             )
-        text = record[field]
+        text = record[TEXT_FIELD]
         if text is None or text == "":
             continue
         if not isinstance(text, str):
-            raise UserError(f"field {field!r} of record {number} of {name} holds no text; choose another field")
+            raise UserError(f"field {TEXT_FIELD!r} of record {number} of {name} holds no text; choose another field")
         yield text
 
 
-def _of_hub(dataset: str, field: str) -> tuple[str, Iterator[str]]:
+def _of_hub(dataset: str) -> tuple[str, Iterator[str]]:
     name, _, rest = dataset.partition(":")
     config, _, split = rest.partition(":")
     try:
@@ -168,7 +165,7 @@ def _of_hub(dataset: str, field: str) -> tuple[str, Iterator[str]]:
         split = "train" if "train" in stream else next(iter(stream))
         stream = stream[split]
     full_name = ":".join(part for part in (name, config, split) if part)
-    return full_name, _of_records(_streamed(stream, name), field, full_name)
+    return full_name, _of_records(_streamed(stream, name), full_name)
 
 
 def _streamed(stream: Iterable[Any], name: str) -> Iterator[Any]:
@@ -191,17 +188,15 @@ def _few_retries() -> Iterator[None]:
             setattr(config, key, value)
 
 
-def _tokens(
-    documents: Iterable[str], tokenizer: PreTrainedTokenizerBase | None, max_tokens: int
-) -> NDArray[np.integer]:
-    """Tokens of the documents, joined, at most ``max_tokens``; UTF-8 bytes without a tokenizer."""
+def _tokens(documents: Iterable[str], tokenizer: PreTrainedTokenizerBase | None) -> NDArray[np.integer]:
+    """Tokens of the documents, joined, at most :data:`MAX_TOKENS`; UTF-8 bytes without a tokenizer."""
     pieces, count = [], 0
     for document in documents:
         for piece in _encoded(document, tokenizer):
             pieces.append(piece)
             count += len(piece)
-            if count >= max_tokens:
-                return np.concatenate(pieces)[:max_tokens]
+            if count >= MAX_TOKENS:
+                return np.concatenate(pieces)[:MAX_TOKENS]
     return np.concatenate(pieces) if count else np.empty(0, dtype=np.uint8)
 
 

@@ -80,8 +80,6 @@ class Observer(Protocol):
 
 
 class NoObserver:
-    """An observer that does nothing."""
-
     def step(self, loss: Tensor, *, recompute: Callable[[], Tensor] | None = None) -> bool:
         return True
 
@@ -98,18 +96,11 @@ class NoObserver:
 class LiveRun(ABC):
     """Trains a model, one step a call; a subclass says on what, and what the loss is.
 
+    Learning rates of the optimizer are set here at every step.
+
     A step is: *batch* hooks; for each worker that is left *micro-batch* hooks, forward, *loss* hooks and backward;
     *gradients* hooks; the observer; clipping; the optimizer; *update* hooks. All it depends on is in :meth:`state_dict`
     and in the number of the step, so a run and its fork share every batch and every bit.
-
-    Parameters
-    ----------
-    model
-        The module that is trained.
-    optimizer
-        Of the model's parameters; its learning rates are set here at every step.
-    config
-        How to train.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, config: LiveRunConfig) -> None:
@@ -195,7 +186,6 @@ class LiveRun(ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self.model.parameters()).device
 
     # -- training -----------------------------------------------------------------------------------------------------
@@ -300,10 +290,6 @@ class LanguageModelRun(LiveRun):
     ----------
     model
         Takes ``input_ids`` and ``labels``, returns something with a scalar ``loss``.
-    optimizer, config
-        As in :class:`LiveRun`.
-    corpus
-        The text.
     """
 
     def __init__(

@@ -56,8 +56,6 @@ class Alert:
 
 @dataclass(frozen=True)
 class GradientOutliers:
-    """Gradients that stand out in a step."""
-
     non_finite: tuple[str, ...] = ()
     """Parameters whose gradient is not finite, in the order of the model."""
     tensors: int = 0
@@ -70,8 +68,6 @@ class GradientOutliers:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What the record shows that a detector has alerted at."""
-
     cause: Cause
     seen: Sequence[str]
     advice: str
@@ -175,10 +171,7 @@ def alert_message(
 ) -> str:
     """Compose the message of an alert: what was seen, by whom, and what to do.
 
-    Parameters
-    ----------
-    where
-        Part of the model of which the detector's :attr:`~StreamingDetector.cause` is; empty: not known.
+    ``where``: part of the model of which the detector's :attr:`~StreamingDetector.cause` is; empty: not known.
     """
     reason = "; ".join(explanation.seen) or "no single value is out of its range"
     found_by = f"found by {detector.title}"

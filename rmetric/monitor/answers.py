@@ -13,21 +13,12 @@ from rmetric.monitor.tensors import stored
 
 
 class AnswerWatch:
-    """Watches whether updates that the monitor refuses are left out.
-
-    Parameters
-    ----------
-    optimizer
-        Gets two hooks.
-    tell
-        Tells one of :data:`rmetric.monitor.call_order.WORDS`, once.
-    """
+    """Watches whether updates that the monitor refuses are left out."""
 
     watched = "the answers of the monitor"
 
     def __init__(self, optimizer: torch.optim.Optimizer, tell: Callable[[str], None]) -> None:
         self.closed = False
-        """True if nothing is watched any more."""
         self.too_late = False
         """True if an update was made by a closure before the monitor was asked: no answer can prevent any."""
         self._tell = tell
@@ -57,7 +48,6 @@ class AnswerWatch:
         self._asked = self._refused = False
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         self.closed = True
         remove_hooks(self._handles)
 

@@ -10,8 +10,9 @@ Shape = tuple[tuple[int, ...], ...]
 """Of each tensor of a batch."""
 STEADY, KNOWN = 32, 16
 """Records with batches of one shape after which another is a change, and shapes that are remembered."""
-NEAR = 1.25
-"""Factor between the numbers of entries within which two shapes explain no other loss: one token is cut off."""
+FEWER, MORE = 0.8, 1.1
+"""Factors of the number of entries between which another shape explains no other loss: one token is cut off. Lessons
+that grow by the same length each time grow by ever smaller factors."""
 
 
 class BatchShapes:
@@ -64,14 +65,13 @@ class BatchShapes:
         return {"shape": self._shape, "records": self._records, "known": list(self._known), **passed}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._shape, self._records, self._known = state["shape"], state["records"], list(state["known"])
         self._told, self._have_passed = state["told"], state["have_passed"]
 
 
 def _are_near(before: Shape, now: Shape) -> bool:
-    fewer, more = sorted((_entries(before), _entries(now)))
-    return [*map(len, before)] == [*map(len, now)] and more < NEAR * fewer
+    entries = _entries(before)
+    return [*map(len, before)] == [*map(len, now)] and FEWER * entries < _entries(now) < MORE * entries
 
 
 def _entries(shape: Shape) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import OptState
 
+from rmetric.errors import LOGGER
 from rmetric.measurements import Observation
 from rmetric.monitor.answers import has_closure
 from rmetric.monitor.arguments import usable_loss
@@ -21,7 +21,6 @@ from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
 
-LOGGER = logging.getLogger("rmetric")
 STEPS = 64
 """Calls of ``monitor.step`` that are watched: a loop does the same in each of its steps."""
 LOOKS = 6
@@ -96,18 +95,7 @@ class CallOrder:
     closure, as all of Lightning's do, only that gradients of passes before it were clipped; of one that steps inside
     the backward pass, that its gradients are gone when the monitor comes.
 
-    Parameters
-    ----------
-    model
-        The module that is trained.
-    parameters
-        Those of its parameters that are trained; the list may grow.
-    optimizer
-        Gets two hooks.
-    updates
-        Sees whether gradients are cleared.
-    scaler
-        An enabled gradient scaler, or ``None``.
+    The list of ``parameters`` may grow; ``scaler`` is an enabled gradient scaler, or ``None``.
     """
 
     watched = "the calls of the monitor"
@@ -121,7 +109,6 @@ class CallOrder:
         scaler: torch.amp.GradScaler | None,
     ) -> None:
         self.closed = False
-        """True if nothing is watched any more."""
         self.gradients_cleared = False
         """True if a call saw no gradients, or zeros, and the next update others: as far as that was looked at last."""
         self._model, self._parameters, self._update_probe, self._scaler = model, parameters, updates, scaler
@@ -143,7 +130,6 @@ class CallOrder:
             self.tell("other optimizer")
 
     def step(self) -> None:
-        """Look at the gradients in a call of ``monitor.step``."""
         if self.closed:
             return
         self._calls += 1
@@ -198,7 +184,6 @@ class CallOrder:
 
     @ends_alone
     def record(self, observation: Observation) -> None:
-        """Look at the numbers of a step."""
         self._rests &= observation["learning_rate"] == 0.0 and not observation["update_rms"] > 0.0
         self._norms.append((observation["grad_norm"], f"{observation['training_loss']:.3g}"))
         largest = max(norm for norm, _ in self._norms)
@@ -273,6 +258,5 @@ class CallOrder:
         return found
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         self.closed = True
         remove_hooks(self._handles)

@@ -25,8 +25,6 @@ SMOOTHING = 0.1
 
 @dataclass(frozen=True)
 class Detections:
-    """The detectors' results for one step."""
-
     r: RValue
     """R-Metric in the paper's setting, whether or not it may raise an alert."""
     exceeded: tuple[str, ...]
@@ -34,7 +32,6 @@ class Detections:
     alerts: tuple[Alert, ...]
     """Alert episodes that begin here, apart for each detector and each cause."""
     first_alerts: Mapping[str, int]
-    """Detector → step of its first alert so far."""
 
     @property
     def news(self) -> tuple[Alert, ...]:
@@ -45,12 +42,7 @@ class Detections:
 class DetectorSet:
     """Scores each observation with every detector.
 
-    Parameters
-    ----------
-    detectors
-        Names, or detectors with settings of their own. Raises :class:`UserError` for one that cannot watch a run.
-    vocabulary
-        Number of tokens, for the messages; ``None``: not known.
+    Raises :class:`UserError` for a detector that cannot watch a run.
     """
 
     def __init__(self, detectors: Sequence[str | StreamingDetector], vocabulary: int | None) -> None:
@@ -62,15 +54,10 @@ class DetectorSet:
         self._told, self._broken_ago = _Told(), dict.fromkeys(self.detectors, math.inf)
         self.first_alerts: dict[str, int] = {}
         """Detector → step of its first alert."""
-        self._baseline = GradientNormBaseline()
-
-    def cut_off(self, numbers: StepNumbers, requiring: Sequence[bool] | None) -> list[str]:
-        """Names of parameters that need a gradient, get none in the next step, and had one as long as usual before."""
-        return self._baseline.cut_off(numbers, requiring)
+        self.baseline = GradientNormBaseline()
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """Detector → threshold."""
         return {name: detector.threshold for name, detector in self.detectors.items()}
 
     def usable(self, state: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,8 +87,8 @@ class DetectorSet:
             for name, detector in self.detectors.items()
         }
         above = [name for name, score in scores.items() if score > self.detectors[name].threshold]
-        outliers = self._baseline.outliers(numbers) if above else GradientOutliers()
-        self._baseline.update(numbers)
+        outliers = self.baseline.outliers(numbers) if above else GradientOutliers()
+        self.baseline.update(numbers)
         finite = math.isfinite(numbers.scalars.get("input_scale", 0.0))
         moved = numbers.scalars.get("weights_changed", 0.0) > 0.0
         exceeded = {
@@ -187,7 +174,6 @@ class GradientNormBaseline:
         self._means, self._latest = np.empty(0), np.empty(0)
 
     def outliers(self, numbers: StepNumbers) -> GradientOutliers:
-        """Gradients of a step that stand out against the steps before it."""
         norms = numbers.norms
         if not len(norms):
             return GradientOutliers()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 from weakref import WeakMethod
 
+from rmetric.errors import LOGGER
 from rmetric.records import FAILURE, NAN_LOSS, SUCCESS, Event
-
-LOGGER = logging.getLogger("rmetric")
 
 
 class Failure(Protocol):
@@ -56,13 +54,11 @@ class AtExit:
             leave()
 
     def close(self) -> None:
-        """Call nothing any more."""
         self._process = None
         atexit.unregister(self._end)
 
 
 def failed(step: int, reason: str) -> Event:
-    """Last event of a run that failed."""
     return {"event": FAILURE, "step": step, "reason": reason}
 
 

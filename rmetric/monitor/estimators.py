@@ -99,16 +99,9 @@ class TrainedTensors:
 class Estimators:
     """The streaming estimators of one run. Values are at log precision, so that a replay computes with the same ones.
 
-    Parameters
-    ----------
-    vocabulary
-        Number of tokens that the model tells apart; ``None``: not known.
-    scaled
-        Whether a gradient scaler skips non-finite steps: a few in a row are then its normal work and not measured.
-    record_every
-        Steps that an observation stands for.
-    sigma_sq_every
-        Observations between measurements of σ² from parts of a batch; those between keep the latest value.
+    Where a gradient scaler skips steps that are not finite (``scaled``), a few in a row are its normal work and not
+    measured. Between two measurements of σ² from parts of a batch (``sigma_sq_every`` observations) the latest value
+    holds.
     """
 
     def __init__(
@@ -137,11 +130,10 @@ class Estimators:
         self._record_every, self._longest_kept = record_every, sigma_sq_every - 1
 
     def observe(self, step: ArrivedStep) -> Observation:
-        """Make the observation of the next step."""
         pending, numbers = step.pending, step.numbers
         for _ in step.reports:
             self._rate.update(self.elapsed_s)
-        for validation_loss in pending.validation:
+        for validation_loss in pending.since.validation_losses:
             self._validation_loss = in_convention(validation_loss)
             self._drift.validation(validation_loss)
         workers_with_events = [report.worker for report in step.reports if report.component not in SLOW_STEPS]
@@ -168,22 +160,22 @@ class Estimators:
             "non_finite_count": non_finite,
             "settings_changed": changed,
             "trained_parameters": self.trained.update(
-                len(numbers.norms), pending.required_gradients, planned=pending.planned_changes > 0
+                len(numbers.norms), pending.required_gradients, planned=pending.since.planned_changes > 0
             ),
-            "planned_changes": float(pending.planned_changes) if pending.planned_changes else math.nan,
+            "planned_changes": float(pending.since.planned_changes) or math.nan,
             "uniform_gap": loss - self._uniform_loss if loss is not None and math.isfinite(loss) else math.nan,
             "attention_logit_max": in_convention(  # of a sample, where not all were looked at
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
             ),
             "hardware_events": float(len(workers_with_events)),
             "event_worker": event_worker(workers_with_events),
-            "reward": in_convention(pending.reward),
+            "reward": in_convention(pending.since.reward),
         }
         self.sources["delta_l"] = self._drift.source
         # + 0.0: no -0.0
         known = {name: at_log_precision(value) + 0.0 for name, value in values.items() if not math.isnan(value)}
         inside = {name: at_log_precision(value) + 0.0 for name, value in mechanism.items() if name in MECHANISM}
-        return Observation(pending.step, **known, evaluated=bool(pending.validation), mechanism=inside)
+        return Observation(pending.step, **known, evaluated=bool(pending.since.validation), mechanism=inside)
 
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""

@@ -16,12 +16,7 @@ COMPARED = 8
 class GradientStamp:
     """Gradients at one moment, without a copy of them.
 
-    Parameters
-    ----------
-    parameters
-        Those that are trained.
-    values
-        Also look whether the smallest gradients hold anything but zeros; waits for the device.
+    With ``values`` it looks whether the smallest gradients hold anything but zeros, which waits for the device.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], *, values: bool) -> None:

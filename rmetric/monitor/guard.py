@@ -3,38 +3,24 @@
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 
-LOGGER = logging.getLogger("rmetric")
 Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-class Guarded(Protocol):
-    """An object whose methods must not raise."""
-
-    enabled: bool
-    """False: its methods do nothing."""
-
-    def disable(self, error: Exception) -> None:
-        """End it because of an error."""
-
-    def pass_by(self, error: Exception) -> None:
-        """Tell that a call is passed by because of an error in what it was given."""
 
 
 def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Method]:
     """Decorate a method: an error in it disables its object and ``default`` is returned, as ever after.
 
-    With ``ends=False`` the call alone is passed by: for a method that does no more than take what the user gives.
+    The object has ``enabled``, ``disable(error)`` and ``pass_by(error)``: with ``ends=False`` the call alone is passed
+    by, for a method that does no more than take what the user gives.
     """
 
     def guard(method: Method) -> Method:
         @functools.wraps(method)
-        def guarded(self: Guarded, *args: Any, **kwargs: Any) -> Any:
+        def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
             if not self.enabled:
                 return default
             try:
@@ -51,22 +37,14 @@ def never_raises(default: Any, *, ends: bool = True) -> Callable[[Method], Metho
     return guard
 
 
-class Closing(Protocol):
-    """An object that can do without being called."""
-
-    closed: bool
-    """True: its methods do nothing."""
-
-    @property
-    def watched(self) -> str:
-        """What it looks at, in words; a plural."""
-
-
 def ends_alone(method: Method) -> Method:
-    """Decorate a method that returns nothing: an error in it ends its object, with one warning, never the training."""
+    """Decorate a method that returns nothing: an error in it ends its object, with one warning, never the training.
+
+    The object has ``closed``, which is true afterwards, and ``watched``: what it looks at, in words; a plural.
+    """
 
     @functools.wraps(method)
-    def alone(self: Closing, *args: Any) -> None:
+    def alone(self: Any, *args: Any) -> None:
         if self.closed:
             return
         try:

@@ -45,15 +45,6 @@ class KeptSettings:
     settings of their own. Where layers are frozen or unfrozen, after as many measurements in which none was, others are
     put into evaluation mode on purpose.
 
-    Parameters
-    ----------
-    optimizer
-        Anything with torch's ``param_groups``.
-    model
-        The module that is trained.
-    parameters
-        Its parameters: where they change, its modules are listed anew.
-
     **Source:** training silently goes wrong by such settings: TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813.
     """
 
@@ -116,7 +107,6 @@ class KeptSettings:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._measurements, self._latest = state["measurements"], []
         self._required, self._frozen_in = state["required"], state["frozen_in"]
         self._kept = {name: _Kept(*kept) for name, kept in state["kept"].items()}
@@ -152,11 +142,11 @@ class _Kept:
 
 def _values(group: Mapping[str, Any]) -> list[Any]:
     """What is watched of a group of parameters, as it is: to compare it costs little."""
-    return [
-        tuple(value) if type(value) is list else value
-        for name, value in group.items()
-        if name not in SCHEDULED and _is_plain(value)
-    ]
+    return [tuple(value) if type(value) is list else value for _, value in _settings(group)]
+
+
+def _settings(group: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in group.items() if name not in SCHEDULED and _is_plain(value)]
 
 
 def _is_plain(value: Any) -> bool:
@@ -172,9 +162,7 @@ def _named(group: Mapping[str, Any]) -> Settings:
     [('betas[0]', 0.9), ('betas[1]', 0.99), ('maximize', 'False')]
     """
     found: Settings = []
-    for name, value in group.items():
-        if name in SCHEDULED or not _is_plain(value):
-            continue
+    for name, value in _settings(group):
         if isinstance(value, tuple | list):
             found += [(f"{name}[{place}]", _logged(part)) for place, part in enumerate(value)]
         else:

@@ -111,7 +111,7 @@ class TrainingMonitor:
         ``False``, or a :class:`~rmetric.monitor.HangWatch`; ``None``: where several processes train.
     clock
         Seconds, for step times; ``None``: :func:`time.perf_counter`, but for what the thread waits for a processor
-        (:class:`~rmetric.monitor.waits.Waits`).
+        (:class:`~rmetric.monitor.step_clock.Waits`).
 
     Raises
     ------

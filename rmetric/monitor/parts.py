@@ -48,10 +48,9 @@ from rmetric.monitor.repair.policy import Policy, checked_policies
 from rmetric.monitor.repair.runner import PolicyRunner
 from rmetric.monitor.run_watch import RunWatch
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
-from rmetric.monitor.step_clock import StepClock
+from rmetric.monitor.step_clock import StepClock, Waits, own_clock
 from rmetric.monitor.step_measurer import StepMeasurer
 from rmetric.monitor.votes import Votes
-from rmetric.monitor.waits import Waits, own_clock
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -138,10 +137,8 @@ class PartsFor:
         own = readable(self.config or {})
         start = {**known, **own} if isinstance(self.config, LogConfig) else with_entries(known, own)
         log = None if self.log is None else JsonlSink(self.log)
-        every_sink = sinks_of(log, self.announce, self.sinks, writes)
-        return Recorder(
-            Sinks(every_sink if writes else [], namer(log, self.model)), start, workers_in(self.config, count)
-        )
+        sinks = Sinks(sinks_of(log, self.announce, self.sinks, writes), namer(log, self.model))
+        return Recorder(sinks, start, workers_in(self.config, count))
 
     def _mechanism(self) -> MechanismWatch | None:
         """Looks inside the model, in the first process."""
@@ -158,7 +155,7 @@ class PartsFor:
         return StepMeasurer(
             self.model, self.optimizer, scaler=self.scaler, parameters=self.parameters,
             update_entries=self.update_entries, attention_logits=self.attention_logits, mechanism=mechanism,
-            phases=phases, record_every=self._interval.steps, sigma_sq_every=self._interval.steps_per_sigma_sq,
+            phases=phases, interval=self._interval,
         )  # fmt: skip
 
     def _own_watch(self) -> HardwareWatch | None:

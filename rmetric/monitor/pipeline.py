@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from rmetric.advice import CUT_OFF
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.detector_set import Detections, DetectorSet
@@ -18,15 +17,14 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.ranks.worker_times import Judgement, WorkerTimes
+from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import UNMEASURED, StepNumbers
-from rmetric.records import VALIDATION, Observations
+from rmetric.records import VALIDATION, Event, Observations
 from rmetric.state import restore, state_of, usable
 from rmetric.states import History
 
-LOGGER = logging.getLogger("rmetric")
 NAMED = 3
 """Tensors that are named where more are cut off."""
 MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
@@ -36,20 +34,7 @@ MEAN_LOSS, OWN_LOSS = "mean over the workers", "first worker"
 class StepPipeline:
     """Processes the steps one after the other.
 
-    Parameters
-    ----------
-    estimators
-        Make an observation of a step's numbers.
-    detectors
-        Score the observation and raise alerts.
-    recorder
-        Writes it to the log.
-    hardware
-        Reports hardware events; ``None``: slow steps only.
-    on_alert
-        The user's callback, or ``None``.
-    workers
-        Judges the workers' own times; ``None``: there is one worker.
+    Without ``hardware`` slow steps are all that is reported of it; ``workers`` judges the times of several workers.
     """
 
     def __init__(
@@ -66,7 +51,6 @@ class StepPipeline:
         self.reports: list[HardwareReport] = []
         """Hardware reports that the user made since the latest step."""
         self.last: Observation | None = None
-        """The latest observation."""
         self.updated_elsewhere = False
         """True if in the latest step the weights were moved by something else than the optimizer that is watched."""
         self.exceeded: tuple[str, ...] = ()
@@ -120,7 +104,6 @@ class StepPipeline:
         return math.isinf(last["grad_norm"]) or (Numerics.name in self.exceeded and not of_evaluation_alone)
 
     def note_evaluation(self, step: int, loss: float) -> None:
-        """Remember an evaluation that was made after a step."""
         if self._seen is not None:
             self._seen.note({"event": VALIDATION, "step": step, "validation_loss": loss})
 
@@ -141,10 +124,10 @@ class StepPipeline:
         if self.updated_elsewhere:  # what its groups say is not the rate of these updates
             pending.learning_rate = math.nan
         inside = None if pending.mechanism is None else pending.mechanism.read()
-        judgement = self._judge_workers(pending)
-        reports = self._hardware_reports(pending.step_time_s, judgement.reports)
+        slow_workers, of_workers = self._judge_workers(pending)
+        reports = self._hardware_reports(pending.step_time_s, slow_workers)
         changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
-        return ArrivedStep(pending, numbers, reports, changes, inside, judgement.events)
+        return ArrivedStep(pending, numbers, reports, changes, inside, of_workers)
 
     def _numbers(self, pending: PendingStep) -> StepNumbers:
         """Numbers of a step, with the loss of all workers where it is known."""
@@ -158,16 +141,16 @@ class StepPipeline:
 
     def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
         """What held in every step of the loop and holds no more."""
-        cut_off = self.detectors.cut_off(numbers, pending.requiring)
+        cut_off = self.detectors.baseline.cut_off(numbers, pending.requiring)
         of_the_step = {
             "step": pending.step,
             "learning_rate": pending.learning_rate,
             "grad_norm": numbers.norm,
             "required_gradients": pending.required_gradients,
             "cut_off": len(cut_off),
-            "reward": math.nan if pending.reward is None else pending.reward,
+            "reward": math.nan if pending.since.reward is None else pending.since.reward,
         }
-        others = pending.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
+        others = pending.since.planned_changes > 0 or pending.regrouped  # a new group has a learning rate of its own
         changes = self._invariants.update({**numbers.scalars, **of_the_step}, planned=others)
         return [_naming(change, cut_off) if change.setting == CUT_OFF else change for change in changes]
 
@@ -214,9 +197,9 @@ class StepPipeline:
             "non_finite_since": self.non_finite_since,
         }
 
-    def _judge_workers(self, pending: PendingStep) -> Judgement:
+    def _judge_workers(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
         if self._workers is None or pending.worker_times is None:
-            return Judgement([], [])
+            return [], []
         return self._workers.update(pending.step, pending.worker_times.read())
 
     def _hardware_reports(self, step_time_s: float, slow_workers: list[HardwareReport]) -> list[HardwareReport]:

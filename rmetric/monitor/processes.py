@@ -16,7 +16,6 @@ class Processes:
 
     count: int = 1
     rank: int = 0
-    """Number of this process, from 0."""
 
     @classmethod
     def current(cls) -> Self:

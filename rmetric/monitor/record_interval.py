@@ -19,7 +19,6 @@ RARE, REST = 1.3, 1.0 / 30.0
 """Cost of a record that comes seldom, and finds nothing in the processor's cache, and of a step without one, in those
 of a record that comes in each step (measured by ``benchmarks/monitor.py``)."""
 INTERVALS = (1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50, 60, 80, 100, 150, 200, 300, 400, 500)
-"""Choices."""
 
 
 class RecordInterval:
@@ -32,15 +31,12 @@ class RecordInterval:
         :data:`INTERVALS` by which all that it does takes at most :data:`SHARE` of the time, the largest if none does.
     sigma_sq_every
         Steps between measurements of σ² from micro-batches, at least 1: a record that is due then has one.
-    now
-        The time, seconds, for the cost of a record.
     """
 
     def __init__(
         self, asked: int | Literal["auto"], sigma_sq_every: int = 1, now: Callable[[], float] = time.perf_counter
     ) -> None:
         self.steps = 1 if asked == AUTO else asked
-        """Steps between records."""
         self.open = asked == AUTO
         """True until the choice is made."""
         self.chosen = False
@@ -60,7 +56,6 @@ class RecordInterval:
         return self.records_per_sigma_sq * self.steps
 
     def due(self, step: int) -> bool:
-        """Whether a step has a record."""
         return step % self.steps == 0
 
     @contextmanager

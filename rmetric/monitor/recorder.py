@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,6 +12,7 @@ from torch import nn
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
+from rmetric.errors import LOGGER
 from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
@@ -25,7 +25,6 @@ from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.network.structure import unwrapped
 from rmetric.records import VALIDATION, Event
 
-LOGGER = logging.getLogger("rmetric")
 TENSOR_NORMS_EVERY = 100
 """Steps between records of every tensor's gradient norm; at an alert they are recorded as well."""
 OF_THE_MONITOR = frozenset(
@@ -56,15 +55,14 @@ def namer(log: JsonlSink | None, model: nn.Module) -> Callable[[], str]:
 
 
 def sinks_of(log: JsonlSink | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
-    """Destinations of a run's events: what people are told, its log, and others.
+    """Destinations of a run's events: what people are told, its log, and others; none in a process that does not write.
 
-    Raises
-    ------
-    UserError
-        For a log that cannot be written in a process that ``writes``: the others may be on machines that have no such
-        folder.
+    Raises :class:`UserError` for a log that cannot be written in one that does: the others may be on machines that have
+    no such folder.
     """
-    if log is not None and writes:
+    if not writes:
+        return []
+    if log is not None:
         log.check_writable()
     announcers = [Announcer(log)] if announce else []
     return [*announcers, *([log] if log is not None else []), *others]
@@ -136,15 +134,6 @@ class Recorder:
          "sigma_sq":0.001412345,"delta_l":-0.3123456,"non_finite_count":0.0,"settings_changed":0.0,"uniform_gap":-3.132832,"hardware_events":0.0,
          "noise_scale":6.412345,"lambda_norm":0.0,"sigma_sq_norm":0.01212345,"delta_l_norm":1.0,
          "r_metric":0.7054556,"alerts":{},"active_workers":[0,1,2,3],"is_nan":false,"is_crashed":false}
-
-    Parameters
-    ----------
-    sinks
-        Where the events go.
-    config
-        ``config`` of EXPERIMENT_START.
-    workers
-        How many train.
     """
 
     def __init__(self, sinks: Sinks, config: Mapping[str, Any], workers: int) -> None:
@@ -212,10 +201,6 @@ class Recorder:
         for note in due:
             self._sinks.event(note)
 
-    def end(self, terminal: Event) -> None:
-        """Write the last line."""
-        self._sinks.event(terminal)
-
     def close(self) -> None:
         """Close the sinks; what a thread has to say afterwards, as of a hang, comes too late for them."""
         self._open = False
@@ -249,7 +234,6 @@ class Recorder:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs to write the same lines."""
         return {
             "notes": [dict(note) for note in self._notes],
             "sources": dict(self._sources),
@@ -258,7 +242,6 @@ class Recorder:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; before :meth:`start`."""
         self._notes = [dict(note) for note in state["notes"]]
         self._sources, self._lost = dict(state["sources"]), {*state["lost"]}
         self._sinks.load_state_dict(state["sinks"])

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.answers import AnswerWatch
 from rmetric.monitor.arguments import check_state, hardware_report, usable_loss
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS, CallOrder
@@ -31,12 +31,10 @@ from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_
 from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
-from rmetric.records import SUCCESS, WORKER_LOST, Event, Observations
+from rmetric.records import SUCCESS, WORKER_LOST, Event
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
-
-LOGGER = logging.getLogger("rmetric")
 
 
 @dataclass(kw_only=True, eq=False)
@@ -58,9 +56,7 @@ class RunWatch:
     others: Sequence[Closable | None]
     """Further parts, which do their work alone until they are closed."""
     enabled: bool = True
-    """True while it watches: until :meth:`close` or an error inside."""
     step_number: int = 0
-    """Calls of :meth:`step` so far, those before a resume included."""
     _since: SinceRecord = field(default_factory=SinceRecord)
     _announcements: Announcements = field(default_factory=Announcements)
     _states: StateWatch = field(default_factory=StateWatch)
@@ -128,7 +124,6 @@ class RunWatch:
                 self.recorder.validation(step, loss)
 
     def _record(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
-        """Watch a step that has a record."""
         self._since.loss = None
         computation, proceed = self.measurer.computation(self.step_number, self.order.usable(loss)), True
         self.order.step()
@@ -174,17 +169,11 @@ class RunWatch:
     def _choose_interval(self) -> None:
         """Choose, as soon as it can be done, how many steps lie between records."""
         if self.interval.choose():
-            self._keep_interval()
+            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self.interval.steps}
             self.recorder.note(interval)
 
-    def _keep_interval(self) -> None:
-        """Let all that a record stands for follow the interval between records."""
-        self.measurer.stand_for(self.interval.steps, self.interval.steps_per_sigma_sq)
-        self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
-
     def _rest(self, loss: Tensor | float) -> None:
-        """Pass by a step between two records."""
         self._since.loss = loss.detach() if isinstance(loss, Tensor) else loss
         self.order.step()
         self.clock.tick()
@@ -208,18 +197,17 @@ class RunWatch:
             self.order.tell(ANNOUNCED_TOO_OFTEN)
         if self.processes.first and self._states.is_due(self.pipeline.estimators.elapsed_s):
             with StepClock.all_paused():
-                self._tell_states(observation.step, self._states.look)
+                self._tell_states(observation.step)
 
     @never_raises(None, ends=False)
-    def _tell_states(self, step: int, told: Callable[[int, Observations | None], list[Event]]) -> None:
-        """Look at what states the run is in, and write what is to be told of them."""
-        for event in told(step, self.pipeline.seen):
-            self.recorder.now(event)
+    def _tell_states(self, step: int, **marks: bool) -> None:
+        """Look at what states the run is in; ``at_end=True``: lines that a run that is resumed writes again."""
+        for event in self._states.look(step, self.pipeline.seen):
+            self.recorder.now({**event, **marks})
 
     # -- what the training loop tells ---------------------------------------------------------------------------------
 
     def validation(self, loss: Tensor | float) -> None:
-        """Take in a validation loss of the model after the latest step."""
         self.clock.leave_out()  # an evaluation is no part of a step's time
         usable = self.order.usable(loss)
         if usable is None:
@@ -234,7 +222,6 @@ class RunWatch:
         self.pipeline.note_evaluation(self.step_number, found)
 
     def reward(self, reward: Tensor | float) -> None:
-        """Take in a reward."""
         if (usable := self.order.usable(reward)) is not None:
             self._since.rewards.append(float(usable.detach()))
 
@@ -246,13 +233,11 @@ class RunWatch:
     # -- the end ------------------------------------------------------------------------------------------------------
 
     def close(self, failure: Failure | None = None) -> None:
-        """End the log, and remove every hook."""
         self._settle()
         self._closed = True
         self._end(failure)
 
     def detach(self) -> None:
-        """Remove every hook; the log is left without an end."""
         self._settle()
         self._judge_rest()
         self._leave(None)
@@ -291,7 +276,8 @@ class RunWatch:
         since, self._since = self._since, SinceRecord()
         loss, finite = usable_loss(since.loss), self.pipeline.non_finite_since is None
         if loss is not None and math.isfinite(loss.item()) != finite:
-            self.pipeline.process(unmeasured_step(self.step_number, math.nan, loss, since.validation_losses))
+            evaluations = SinceRecord(validation=since.validation)
+            self.pipeline.process(unmeasured_step(self.step_number, math.nan, evaluations, loss))
         elif self._started and since.validation:
             self.pipeline.judge_last_evaluation(*since.validation[-1])
 
@@ -308,7 +294,7 @@ class RunWatch:
         self.pipeline.reports.append(hardware_report("worker", "fatal", worker, details))
         self._start()
         self.step_number += 1
-        self.pipeline.process(unmeasured_step(self.step_number, self._step_time_s()))
+        self.pipeline.process(unmeasured_step(self.step_number, self._step_time_s(), SinceRecord()))
         self._leave(failed(self.step_number, WORKER_LOST))
 
     @never_raises(None)
@@ -316,8 +302,8 @@ class RunWatch:
         self.recorder.write_notes()
         if terminal is not None and self._started:
             if self.processes.first and terminal["event"] == SUCCESS:
-                self._tell_states(self.step_number, self._states.end)
-            self.recorder.end(terminal)
+                self._tell_states(self.step_number, at_end=True)
+            self.recorder.now(terminal)
         self._release()
 
     def _release(self) -> None:
@@ -341,13 +327,11 @@ class RunWatch:
         self._release()
 
     def pass_by(self, error: Exception) -> None:
-        """Report, once, that a call is ignored because of its arguments."""
         self.order.tell(on_one_line(error))
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """State that all later scores depend on; after the end, that of the last step, or empty."""
         return dict(self._state() if self.enabled else self._at_end)
 
     @never_raises({})
@@ -373,7 +357,6 @@ class RunWatch:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state; raises :class:`UserError` for what is none."""
         check_state(state)
         if self._started:
             self.order.tell("resumed late")
@@ -387,7 +370,7 @@ class RunWatch:
         self.step_number = state["step"]  # an error tells of it
         if self.interval.open and (state["record_every"] > 1 or state.get("record_every_chosen")):
             self.interval.fix(state["record_every"])
-            self._keep_interval()
+            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
         self.pipeline.load_state_dict(state)
         self.measurer.load_state_dict(state, state["step"], self.pipeline.estimators.sources["sigma_sq"])
         self._since.load_state_dict(state)

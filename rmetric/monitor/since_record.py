@@ -24,7 +24,6 @@ class SinceRecord:
 
     @property
     def validation_losses(self) -> list[float]:
-        """Validation losses, in their order."""
         return [loss for _, loss in self.validation]
 
     @property

@@ -28,7 +28,7 @@ class StateWatch:
     # What the state of an older version lacks stands in the class alone.
     _next_urgent, _urgent_s = FIRST_URGENT, URGENT_S
     _whole = True
-    """Whether the look that is due is at all states."""
+    """Whether the next look is at all states, as the last one is, which is due to no record."""
 
     def __init__(self) -> None:
         self._records, self._next = 0, FIRST_LOOK
@@ -40,29 +40,27 @@ class StateWatch:
         """Count a record of a run that has been trained for so long; whether to look now."""
         self._records += 1
         left_s = SHARE * elapsed_s - self._spent_s
-        self._whole = self._records >= self._next and self._expected_s <= left_s
-        return self._whole or (self._records >= self._next_urgent and self._urgent_s <= left_s)
+        whole = self._records >= self._next and self._expected_s <= left_s
+        urgent = self._records >= self._next_urgent and self._urgent_s <= left_s
+        self._whole = whole or not urgent
+        return whole or urgent
 
     def look(self, step: int, seen: Observations | None) -> list[Event]:
         """Lines on the states that the run has entered or left since the last look.
 
         ``None``: the run is not known as a whole, and there is no news.
         """
+        whole, self._whole = self._whole, True
         self._next_urgent = int(GROWTH * self._records) + 1
-        if self._whole:
+        if whole:
             self._next = 2 * self._records
         if seen is None:
             return []
-        sought = {*RECOGNISERS} if self._whole else URGENT
+        sought = {*RECOGNISERS} if whole else URGENT
         before, states = self._names, self._states_of(seen, sought)
         self._names = [*(name for name in before if name not in sought), *(state.name for state in states)]
         over = [_over(step, name) for name in before if name not in self._names]
         return [*over, *(_entered(step, state) for state in states if state.name not in before)]
-
-    def end(self, step: int, seen: Observations | None) -> list[Event]:
-        """The same of a last look: lines that are written again when the run is resumed from before."""
-        self._whole = True
-        return [{**event, "at_end": True} for event in self.look(step, seen)]
 
     def _states_of(self, seen: Observations, sought: Collection[str]) -> list[State]:
         began_s = time.perf_counter()
@@ -71,10 +69,10 @@ class StateWatch:
         finally:  # a look that fails costs as much
             took_s = time.perf_counter() - began_s
             self._spent_s += took_s
-            if self._whole:
-                self._expected_s = took_s
-            else:
+            if sought is URGENT:
                 self._urgent_s = took_s
+            else:
+                self._expected_s = took_s
 
 
 def _entered(step: int, state: State) -> Event:

@@ -24,6 +24,7 @@ from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
 from rmetric.records import Event
@@ -44,10 +45,10 @@ class PendingStep:
     learning_rate: float
     step_time_s: float
     """Seconds a step since the record before; NaN in the first one."""
-    dispersion_source: str
+    since: SinceRecord
+    """What the training loop has reported since the step before."""
+    dispersion_source: str = ""
     """Source of the parts' norms."""
-    validation: list[float]
-    """Validation losses reported since the step before."""
     mechanism: PendingMeasurement | None = None
     """Results of the mechanism monitors, if it is their step."""
     worker_times: PendingTensor | None = None
@@ -58,10 +59,6 @@ class PendingStep:
     """Settings that have changed abruptly; ``None``: nobody looked."""
     restored_settings: Sequence[Change] = ()
     """Settings that are what they were again."""
-    reward: float | None = None
-    """Mean of the rewards reported since the step before."""
-    planned_changes: int = 0
-    """Changes of the training that were announced since the step before."""
     requiring: Sequence[bool] | None = None
     """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
     may_be_rounded_away: bool = False
@@ -80,7 +77,6 @@ class ArrivedStep:
     """A step whose numbers are on the host, with all that is known of it."""
 
     pending: PendingStep
-    """What was known of it before."""
     numbers: StepNumbers
     reports: Sequence[HardwareReport] = ()
     """Hardware events since the step before."""
@@ -92,37 +88,16 @@ class ArrivedStep:
     """Lines about the workers' times."""
 
 
-def unmeasured_step(
-    step: int, step_time_s: float, loss: Tensor | None = None, validation: Sequence[float] = ()
-) -> PendingStep:
-    """A step of which no more is known than its time, its loss, and the validation losses before."""
-    transfer = DeviceTransfer([], None, None, {"training_loss": loss})
-    return PendingStep(step, transfer, math.nan, step_time_s, "", [*validation])
+def unmeasured_step(step: int, step_time_s: float, since: SinceRecord, loss: Tensor | None = None) -> PendingStep:
+    """A step of which no more is known than its time, its loss, and what was reported before."""
+    transfer = DeviceTransfer(StepComputation(), {"training_loss": loss})
+    return PendingStep(step, transfer, math.nan, step_time_s, since)
 
 
 class StepMeasurer:
     """Takes every measurement of a step; nothing here waits for the device.
 
-    Parameters
-    ----------
-    model, optimizer
-        What is trained.
-    scaler
-        An enabled gradient scaler, or ``None``.
-    parameters
-        Those of the model that are measured; ``None``: all.
-    update_entries
-        Entries of the parameters whose change is measured; ``None``: all.
-    record_every
-        Steps between calls of :meth:`measure`; in those between :meth:`rest` is called.
-    sigma_sq_every
-        Steps between measurements of the micro-batches' norms, a multiple of ``record_every``.
-    attention_logits
-        Whether to measure the largest attention logit.
-    mechanism
-        Looks inside the model every so many steps; ``None``: no.
-    phases
-        Times this process's phases of a step; ``None``: nothing does.
+    ``interval`` says in which steps :meth:`measure` is called, and :meth:`rest` in those between; it may change.
     """
 
     def __init__(
@@ -131,22 +106,21 @@ class StepMeasurer:
         optimizer: torch.optim.Optimizer,
         *,
         scaler: torch.amp.GradScaler | None,
-        parameters: Iterable[nn.Parameter] | None = None,
+        parameters: Iterable[nn.Parameter] | None,
         update_entries: int | None,
         attention_logits: bool,
         mechanism: MechanismWatch | None,
-        phases: PhaseClock | None = None,
-        record_every: int = 1,
-        sigma_sq_every: int = 1,
+        phases: PhaseClock | None,
+        interval: RecordInterval,
     ) -> None:
         self._optimizer, self._scaler, self._mechanism, self._phases = optimizer, scaler, mechanism, phases
+        self._interval = interval
         self.parameters = ModelParameters(model, parameters)
-        """Parameters that are trained."""
         self.guard = CollectiveGuard()
         """Asked before a collective whether every process takes part."""
         self._gradients = GradientNorms(self.parameters, self.guard)
         self.update = UpdateSize(self.parameters, update_entries)
-        self.agreement: GradientAgreement | None = GradientAgreement(self.parameters)
+        self.agreement = GradientAgreement(self.parameters)
         self.settings = KeptSettings(optimizer, model, self.parameters)
         self._shapes = BatchShapes()
         with closed_on_error() as made:
@@ -155,19 +129,16 @@ class StepMeasurer:
             self._attention = made(AttentionLogits(model) if attention_logits else None)
             own_times = phases.gradients_ready if phases else tuple
             self.dispersion = dispersion_source(model, own_times, self.parameters.may_be, self.guard)
-        """Source of the parts' gradient norms; ``None``: there is none."""
+        """Source of the parts' gradient norms."""
         self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)
-        self.stand_for(record_every, sigma_sq_every)
 
-    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
-        """Measure in every so many steps from now on."""
-        self._record_every, self._sigma_sq_every = record_every, sigma_sq_every
-        if record_every > 1:  # a running mean over steps needs them all
-            self.agreement = None
+    @property
+    def _sees_every_step(self) -> bool:
+        """Whether there is an agreement of gradients: a running mean over steps needs them all."""
+        return self._interval.steps == 1
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         probes = (self.updates, self._batches, self._targets)
         close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
@@ -189,7 +160,7 @@ class StepMeasurer:
         scalars = {
             "training_loss": computation.loss,
             "update_rms": self.update.measure(),
-            "grad_agreement": self.agreement.measure() if self.agreement else None,
+            "grad_agreement": self.agreement.measure() if self._sees_every_step else None,
             "attention_logit_max": computation.attention_logit,
             **self.updates.measure(),
             **self._batches.measure(),
@@ -197,9 +168,7 @@ class StepMeasurer:
             **self._statistics.measure(),
         }
         groups, self._groups = self._groups, len(self._optimizer.param_groups)
-        transfer = DeviceTransfer(
-            computation.gradients, computation.norms, computation.parts, scalars, computation.names
-        )
+        transfer = DeviceTransfer(computation, scalars)
         inside = self._mechanism.step(step) if self._mechanism else None
         rate = _learning_rate(self._optimizer)
         if self._phases is not None:
@@ -209,15 +178,13 @@ class StepMeasurer:
             transfer,
             learning_rate=rate,
             step_time_s=step_time_s,
+            since=since,
             dispersion_source=computation.dispersion_source,
-            validation=since.validation_losses,
             mechanism=inside,
             worker_times=self._worker_times(),
-            mean_loss=self._mean_loss(computation.loss),
+            mean_loss=self.dispersion.mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
-            reward=since.reward,
-            planned_changes=since.planned_changes,
             requiring=self.parameters.requiring,
             may_be_rounded_away=self.update.may_be_rounded_away(rate),
             regrouped=groups != self._groups,
@@ -227,8 +194,7 @@ class StepMeasurer:
 
     def rest(self, step: int) -> None:
         """Pass by a step between two that are measured."""
-        if self.dispersion is not None:
-            self.dispersion.collect()
+        self.dispersion.collect()
         if self._attention is not None:
             self._attention.collect()
         if self._phases is not None:
@@ -238,26 +204,22 @@ class StepMeasurer:
 
     def _prepare(self, step: int) -> None:
         """Get ready for a step, before the update that leads to it."""
-        due = step % self._record_every == 0
+        due = self._interval.due(step)
         self._batches.armed = self._targets.armed = due
         self.updates.arm(due or step <= LOOKS)
-        if self._record_every > 1 and due:
+        if due and not self._sees_every_step:
             self.update.begin()
-        if self.dispersion is not None:
-            self.dispersion.next_step(step % self._sigma_sq_every == 0)
-
-    def _mean_loss(self, loss: Tensor | None) -> PendingMean | None:
-        return None if self.dispersion is None else self.dispersion.mean_loss(loss)
+        self.dispersion.next_step(step % self._interval.steps_per_sigma_sq == 0)
 
     def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
-            if step % self._record_every == 0:
+            if self._interval.due(step):
                 self._gradients.keep_pace(step)
-            self._mean_loss(None)
+            self.dispersion.mean_loss(None)
 
     def _worker_times(self) -> PendingTensor | None:
-        times = None if self.dispersion is None else self.dispersion.worker_times
+        times = self.dispersion.worker_times
         return None if times is None or not times.numel() else PendingTensor(times)
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
@@ -265,9 +227,8 @@ class StepMeasurer:
         return self._mechanism.restarting(recompute) if self._mechanism else recompute
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs to measure the same."""
         inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}
-        agreement = {} if self.agreement is None else {"agreement": self.agreement.state_dict()}
+        agreement = {"agreement": self.agreement.state_dict()} if self._sees_every_step else {}
         return {
             "parameters": self.parameters.state_dict(),
             "update": self.update.state_dict(),
@@ -281,20 +242,18 @@ class StepMeasurer:
         """Go on from the state after a step, in which the parts' norms came from this source."""
         self.parameters.load_state_dict(state["parameters"])
         self.update.load_state_dict(state["update"])
-        if self.agreement is not None and "agreement" in state:  # with other records there is none
+        if self._sees_every_step and "agreement" in state:  # with other records there is none
             self.agreement.load_state_dict(state["agreement"])
         self.settings.load_state_dict(state["settings"])
         self._shapes.load_state_dict(state["batch_shapes"])
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
-        if self.dispersion is not None and self.dispersion.name == source:
+        if self.dispersion.name == source:
             self.dispersion.start_measuring()
-            self.dispersion.next_step((step + 1) % self._sigma_sq_every == 0)
+            self.dispersion.next_step((step + 1) % self._interval.steps_per_sigma_sq == 0)
 
     def _parts_norms(self) -> tuple[Tensor | None, str]:
         """Gradient norms of the parts, and the name of their source; ``None`` and an empty name: there are none."""
-        if self.dispersion is None:
-            return None, ""
         parts = self.dispersion.collect()
         trained = self.parameters.version, self.parameters.requiring
         if self._watched != trained:

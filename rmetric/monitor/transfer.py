@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +39,6 @@ class StepNumbers:
 
     @property
     def finite(self) -> bool:
-        """True if every gradient is finite."""
         return bool(np.isfinite(self.norms).all())
 
 
@@ -71,30 +70,37 @@ class PendingTensor:
         return self._values.numpy().astype(np.float64)
 
 
+@dataclass(frozen=True)
+class StepComputation:
+    """Results of one forward and backward pass of all micro-batches, on their device. A repaired step has several."""
+
+    loss: Tensor | None = None
+    """Scalar, nats, on its device; ``None``: the training loop gave none."""
+    gradients: list[int] = field(default_factory=list)
+    """Indices of the parameters that have a gradient."""
+    norms: Tensor | None = None
+    """Norm of each, shape (gradients,); ``None``: there is none."""
+    parts: Tensor | None = None
+    """Gradient norms of the workers or micro-batches, shape (parts,); ``None``: not measured."""
+    dispersion_source: str = ""
+    """Source of the parts."""
+    attention_logit: Tensor | None = None
+    """The largest attention logit; ``None``: not measured."""
+    names: Sequence[str] = ()
+    """Of all parameters."""
+
+    @cached_property
+    def numbers(self) -> StepNumbers:
+        """Norms, parts and loss on the host. Waits for the device, once."""
+        return DeviceTransfer(self, {"training_loss": self.loss}).read()
+
+
 class DeviceTransfer:
-    """Transfer of the numbers of a step, as one small tensor.
+    """Transfer, as one small tensor, of a computation's norms and of ``scalars`` by name (``None``: not measured)."""
 
-    Parameters
-    ----------
-    gradients, norms
-        From :meth:`rmetric.monitor.measures.GradientNorms.measure`.
-    parts
-        Shape (parts,), or ``None``.
-    scalars
-        Name → scalar on a device, or ``None`` for what was not measured.
-    parameters
-        Names of all parameters.
-    """
-
-    def __init__(
-        self,
-        gradients: list[int],
-        norms: Tensor | None,
-        parts: Tensor | None,
-        scalars: Mapping[str, Tensor | None],
-        parameters: Sequence[str] = (),
-    ) -> None:
-        self._gradients, self._parameters = gradients, parameters
+    def __init__(self, computation: StepComputation, scalars: Mapping[str, Tensor | None]) -> None:
+        self._gradients, self._parameters = computation.gradients, computation.names
+        norms, parts = computation.norms, computation.parts
         self._names = [name for name, value in scalars.items() if value is not None]
         self._parts = 0 if parts is None else len(parts)
         vectors = [value.detach().reshape(1) for value in scalars.values() if value is not None]
@@ -102,7 +108,6 @@ class DeviceTransfer:
         self._copy = PendingTensor(torch.cat(_alike(vectors)) if vectors else torch.empty(0, device="cpu"))
 
     def read(self) -> StepNumbers:
-        """Return the numbers; waits until they have arrived."""
         values = self._copy.read()
         scalars, rest = values[: len(self._names)], values[len(self._names) :]
         norms, parts = rest[: len(rest) - self._parts], rest[len(rest) - self._parts :]
@@ -119,29 +124,3 @@ def _alike(vectors: list[Tensor]) -> list[Tensor]:
         else vector.to(home, torch.float32, non_blocking=home.type != "cpu")  # the host waits for what it reads
         for vector in vectors
     ]
-
-
-@dataclass(frozen=True)
-class StepComputation:
-    """Results of one forward and backward pass of all micro-batches, on their device. A repaired step has several."""
-
-    loss: Tensor | None
-    """Scalar, nats, on its device; ``None``: the training loop gave none."""
-    gradients: list[int]
-    """Indices of the parameters that have a gradient."""
-    norms: Tensor | None
-    """Norm of each, shape (gradients,); ``None``: there is none."""
-    parts: Tensor | None
-    """Gradient norms of the workers or micro-batches, shape (parts,); ``None``: not measured."""
-    dispersion_source: str
-    """Source of the parts."""
-    attention_logit: Tensor | None
-    """The largest attention logit; ``None``: not measured."""
-    names: Sequence[str]
-    """Names of all parameters."""
-
-    @cached_property
-    def numbers(self) -> StepNumbers:
-        """Norms, parts and loss on the host. Waits for the device, once."""
-        scalars = {"training_loss": self.loss}
-        return DeviceTransfer(self.gradients, self.norms, self.parts, scalars, self.names).read()

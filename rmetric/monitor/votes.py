@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from rmetric.errors import LOGGER
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.dispersion.mean_loss import group_beside
 from rmetric.monitor.processes import Processes
 
-LOGGER = logging.getLogger("rmetric")
 OFF = "updates are not blocked, nothing is repaired"
 
 
@@ -25,16 +24,7 @@ class Votes:
     :class:`CollectiveGuard`, and from the first ``DDP.join`` on, under which some processes make no step (torch leaves
     its mark on the model after the end of it).
 
-    Parameters
-    ----------
-    processes
-        All of them, and this one.
-    model
-        The module that is trained.
-    device
-        Of the numbers that are exchanged.
-    guard
-        Asked before the first vote.
+    ``guard`` is asked before the first vote; what is exchanged lies on ``device``.
     """
 
     def __init__(self, processes: Processes, model: nn.Module, device: torch.device, guard: CollectiveGuard) -> None:

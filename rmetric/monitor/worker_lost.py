@@ -58,10 +58,7 @@ class LastWords:
     A training loop that is left by an exception calls nobody: ``sys.excepthook`` is the last to be told. What stands
     there is called afterwards and is put back by :meth:`close`.
 
-    Parameters
-    ----------
-    tell
-        Method to call; its object is not kept alive.
+    The object of the method that is called is not kept alive.
     """
 
     def __init__(self, tell: Callable[[BaseException], None]) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import UserError
+from rmetric.errors import LOGGER, UserError, on_one_line
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """Attention function of transformers: gets the attention module, query (B, H, T, D), key and value (B, K, S, D), a mask
@@ -34,8 +34,43 @@ class Wrapper(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
-@contextmanager
-def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterator[None]:
+class Watching:
+    """A wrapper that has a function look, in training, and leaves attention as it is.
+
+    An error in it ends the looking (``failed``) with one warning, never the training.
+
+    Parameters
+    ----------
+    look
+        Gets the attention module, query, key, mask and options, as the attention function gets them.
+    what
+        What is looked at, in words; a plural.
+    """
+
+    def __init__(self, look: Callable[[nn.Module, Tensor, Tensor, Tensor | None, dict[str, Any]], None], what: str):
+        self._look, self._what = look, what
+        self.failed = False
+
+    def __call__(
+        self,
+        inner: AttentionFunction,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None,
+        **options: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        if module.training and not self.failed:
+            try:
+                self._look(module, query, key, mask, options)
+            except Exception as error:  # noqa: BLE001 - watching must never break a training run
+                self.failed = True
+                LOGGER.warning("%s are no longer watched: %s", self._what, on_one_line(error))
+        return inner(module, query, key, value, mask, **options)
+
+
+def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> AbstractContextManager[None]:
     """Put a wrapper around the attention function of some attention modules, as long as the context lasts.
 
     The function that the modules' configuration names is shadowed in transformers' own table by one that calls the
@@ -55,18 +90,15 @@ def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> Iterato
     UserError
         For a module that does not ask transformers' table for its attention function.
     """
-    with _entered(modules, wrapper, outermost=True):
-        yield
+    return _entered(modules, wrapper, outermost=True)
 
 
-@contextmanager
-def replaced_attention(modules: Iterable[nn.Module], replacement: Wrapper) -> Iterator[None]:
+def replaced_attention(modules: Iterable[nn.Module], replacement: Wrapper) -> AbstractContextManager[None]:
     """The same for a replacement that does not call the model's own function: it goes inside all wrappers.
 
     Who watches the queries and keys of these modules goes on seeing them.
     """
-    with _entered(modules, replacement, outermost=False):
-        yield
+    return _entered(modules, replacement, outermost=False)
 
 
 @contextmanager

@@ -23,8 +23,6 @@ _EXPERTS_NEEDED = (
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a stack."""
-
     index: int
     name: str
     """Name in ``model.named_modules()``; so are all names here."""

@@ -18,8 +18,8 @@ from rmetric.importers import runs_named_in
 from rmetric.log_lines import plain_text
 from rmetric.progress import progress_bar
 from rmetric.replay import PlotCurves, Replay, ReplayOptions
-from rmetric.replay.options import AS_IT_IS
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
+from rmetric.replay.settings import AS_IT_IS
 
 POOL_PAYS_FROM_S = 4.0
 """Seconds of work, as estimated, from which several processes are faster than one: to start them takes about two."""
@@ -39,10 +39,6 @@ def replay_logs(
 
     Parameters
     ----------
-    logs
-        Files of any known format.
-    out
-        An existing folder.
     options
         What of each log is replayed; of a log of several runs all are, whatever ``run`` says.
     jobs
@@ -51,11 +47,6 @@ def replay_logs(
         Write ``<name>.png`` as well.
     strict
         As for :func:`~rmetric.replay.report.replay_to_folder`.
-
-    Returns
-    -------
-    list of Replay
-        In the order of ``logs``.
 
     Raises
     ------
@@ -82,7 +73,6 @@ def _worth(jobs: int, seconds: Sequence[float]) -> int:
 
 @contextmanager
 def _map_in(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A ``map`` in so many processes."""
     if jobs == 1:
         yield map
         return

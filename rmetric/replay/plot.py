@@ -83,7 +83,6 @@ def draw_replay(replay: Replay, curves: PlotCurves, path: Path) -> None:
 
 
 def replay_figure(replay: Replay, curves: PlotCurves) -> Figure:
-    """The figure of :func:`draw_replay`."""
     figure = Figure(figsize=(WIDTH_IN, HEIGHT_IN), dpi=DPI)
     axes = figure.subplots(5, 1, sharex=True, height_ratios=(2.4, 0.8, 0.8, 0.8, 1.9), gridspec_kw=PLACE)
     handles = _losses(axes[0], curves)

@@ -28,7 +28,7 @@ from rmetric.records import Evaluations, Event, Observations, Run
 from rmetric.replay.events import EventFilter, is_finite_number
 from rmetric.replay.result import AlertEpisodes, LogAgreement, Replay
 from rmetric.replay.settings import ReplaySettings
-from rmetric.replay.signals import SIGNALS, LiveSignals, Recovered, SignalRecovery, ValidationLosses
+from rmetric.replay.signals import SIGNALS, Recovered, SignalRecovery, ValidationLosses
 from rmetric.replay.trace import PlotCurves
 from rmetric.states import History, states_of
 
@@ -69,7 +69,7 @@ class Replayer:
         self._trace = trace
         self._filter = EventFilter()
         self._validation_losses, self._evaluations = ValidationLosses(), Evaluations()
-        self._signals: SignalRecovery | LiveSignals | None = None
+        self._signals: SignalRecovery | None = None
         self._metric: RMetric | None = None
         self._notes: list[str] = []
         self._detectors: dict[str, StreamingDetector] = {**online_detectors(), **default_detectors()}
@@ -107,11 +107,11 @@ class Replayer:
                 self._recovery().extend_without_records(_of_hardware(chunk))
                 self._note_evaluations(chunk, Observations(chunk.step))
 
-    def _recovery(self) -> SignalRecovery | LiveSignals:
+    def _recovery(self) -> SignalRecovery:
         """The recovery of the signals; by now the log has said of which kind it is."""
         if self._signals is None:
             live = self._filter.metadata.is_live
-            self._signals = LiveSignals() if live else SignalRecovery()
+            self._signals = SignalRecovery(live=live)
             if live:
                 self._detectors = _detectors_of(self._filter.metadata.config.get("alert_thresholds", {}))
         return self._signals
@@ -200,12 +200,7 @@ class Replayer:
     def finish(self, name: str, source: str, log_format: str, notes: Sequence[str] = ()) -> Replay:
         """What the replay found.
 
-        Parameters
-        ----------
-        name, source, log_format
-            As :class:`Replay` has them.
-        notes
-            Notes of the importer.
+        ``name``, ``source`` and ``log_format`` as :class:`Replay` has them; ``notes`` are those of the importer.
         """
         metadata = self._filter.metadata
         metric = self._metric or self._settings.metric(metadata.config)[0]

@@ -22,7 +22,7 @@ from rmetric.files import write_atomically, written_aside
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.log_lines import place
 from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
-from rmetric.replay.options import AS_IT_IS
+from rmetric.replay.settings import AS_IT_IS
 
 SHOWN_WARNINGS = 5
 """Warnings a log that are printed in full."""
@@ -35,8 +35,6 @@ class DamageReport:
 
     Parameters
     ----------
-    path
-        The log.
     strict
         Raise :class:`UserError` at the first damage instead.
     stream
@@ -190,8 +188,6 @@ def replay_to_folder(
     ----------
     name, out
         From :func:`output_names`; an existing folder.
-    options
-        What of the log is replayed.
     strict
         Any damage is an error; without it, a log that cannot be used, or lacks the column that is mapped to the
         training loss, is reported and comes back without records.

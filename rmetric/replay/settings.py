@@ -1,13 +1,14 @@
-"""Settings of the R-Metric in a replay: a preset, or those that the log itself was written with."""
+"""Settings of a replay: the R-Metric, by a preset or as the log itself was written with, and what of a log is read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.errors import UserError
+from rmetric.importers import AUTO
 from rmetric.metric import PRESETS, RMetric
 from rmetric.registry import Registry
 from rmetric.replay.events import is_finite_number
@@ -104,3 +105,21 @@ def _logged_threshold(config: Mapping[str, Any]) -> float | None:
     thresholds = config.get("alert_thresholds")
     stated = thresholds.get("r_metric") if isinstance(thresholds, dict) else config.get("r_metric_alert_threshold")
     return float(stated) if stated is not None and is_finite_number(stated) else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions:
+    """Choices of a replay, as :func:`~rmetric.replay.one_log.replay_log` takes them."""
+
+    settings: ReplaySettings = field(default_factory=ReplaySettings)
+    """Which R-Metric."""
+    log_format: str = AUTO
+    """Name of the log's format; ``auto`` judges by its content."""
+    mapping: Mapping[str, str] = field(default_factory=dict)
+    """Our name → the log's name of a column."""
+    run: str | None = None
+    """Name of the run, where a log holds several."""
+
+
+AS_IT_IS = ReplayOptions()
+"""The paper's R-Metric, the format judged by the content, nothing mapped."""

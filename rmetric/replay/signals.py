@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Logged = Mapping[str, Floats]
 """Every measurement and verdict by log name, each of shape (n,), as the log has it; NaN: it does not say."""
+HardwareEvents = list[tuple[int, Event]]
+"""Each with the index of the record that it stands before."""
 
 NOT_IN_LOG = "not in the log"
 """What a signal rests on of which the log says nothing."""
@@ -56,11 +59,8 @@ class Ever:
 
     def extend(self, now: Bools) -> Bools:
         """Return it for each of the next ``n`` records, shape (n,)."""
-        ever = np.ones(len(now), dtype=bool)
-        if not self.so_far:
-            first = int(now.argmax()) if now.any() else len(now)
-            ever[:first] = False
-            self.so_far = first < len(now)
+        ever = np.logical_or.accumulate(now) | self.so_far
+        self.so_far |= bool(now.any())
         return ever
 
 
@@ -77,10 +77,14 @@ class ValidationLosses:
         return losses, evaluated
 
 
-class _Signal:
+class _Signal(ABC):
     """Base of the three: raw values as logged, else normalised ones as logged."""
 
     name = recomputed_from = ""
+
+    @abstractmethod
+    def extend(self, events: HardwareEvents, logged: Logged, validation: Floats, evaluated: Bools) -> Recovered:
+        """The signal in the next chunk, from what :meth:`SignalRecovery.extend` takes."""
 
     def __init__(self) -> None:
         self._ever_logged = Ever()
@@ -116,8 +120,7 @@ class _Lambda(_Signal):
         self._failure_rate = HardwareFailureRate()
         self._latest_logged = math.nan
 
-    def extend(self, events: list[tuple[int, Event]], logged: Logged) -> Recovered:
-        """``events`` as in :attr:`rmetric.log_reader.Chunk.events`; there may be no record (n = 0)."""
+    def extend(self, events: HardwareEvents, logged: Logged, validation: Floats, evaluated: Bools) -> Recovered:
         n = len(logged["lambda"])
         begins, rates = [0], [self._failure_rate.value]
         for index, event in events:
@@ -142,7 +145,7 @@ class _AsLogged(_Signal):
         super().__init__()
         self.name = name
 
-    def extend(self, logged: Logged) -> Recovered:
+    def extend(self, events: HardwareEvents, logged: Logged, validation: Floats, evaluated: Bools) -> Recovered:
         values = logged[self.name]
         never = np.zeros(len(values), dtype=bool)
         known = self._known(logged, never)
@@ -162,8 +165,7 @@ class _DeltaL(_Signal):
         self._evaluations = 0
         self._is_rounded = True
 
-    def extend(self, validation: Floats, evaluated: Bools, logged: Logged) -> Recovered:
-        """``validation`` and ``evaluated`` from :class:`ValidationLosses`."""
+    def extend(self, events: HardwareEvents, logged: Logged, validation: Floats, evaluated: Bools) -> Recovered:
         as_logged = held(logged["delta_l"], self._latest_logged)
         # Two evaluations can have the same loss, to the digits of the log; a new logged ΔL tells them apart.
         changed = ~np.isnan(as_logged) & (as_logged != np.append(self._latest_logged, as_logged[:-1]))
@@ -190,65 +192,42 @@ class _DeltaL(_Signal):
         return np.where(rounded, to_log_precision(drifts), drifts)
 
 
-class LiveSignals:
-    """The three signals of a log of a live run, chunk after chunk: as logged.
+class SignalRecovery:
+    """The three signals of one log, chunk after chunk; the size of a chunk changes no number.
 
-    What a live run made them of is not all in its log: λ also counts from the begin of the run, ΔL rests on a smoothed
-    training loss until there are validation losses (SIGNAL_SOURCE says so). A normalised value without a raw one is
-    none: the run wrote 0 for what it did not measure.
+    In the log of a live run they are as logged. What it made them of is not all in its log: λ also counts from the
+    begin of the run, ΔL rests on a smoothed training loss until there are validation losses (SIGNAL_SOURCE says so).
+    A normalised value without a raw one is none there: the run wrote 0 for what it did not measure.
     """
 
-    def __init__(self) -> None:
-        self._signals = {name: _AsLogged(name) for name in SIGNALS}
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+        self._signals: list[_Signal] = [_Lambda(), _AsLogged("sigma_sq"), _DeltaL()]
+        if live:
+            self._signals = [_AsLogged(name) for name in SIGNALS]
 
     def extend(
-        self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
-    ) -> dict[str, Recovered]:
-        """Return the same as :meth:`SignalRecovery.extend`."""
-        nothing = np.full(len(validation), np.nan)
-        raw = {**logged, **{f"{name}_norm": nothing for name in SIGNALS}}
-        return {name: signal.extend(raw) for name, signal in self._signals.items()}
-
-    def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
-        """Do nothing: λ is as logged."""
-
-    @property
-    def rests_on(self) -> dict[str, str]:
-        """Log name of a signal → what its normalised value rests on, in words."""
-        return {name: signal.rests_on for name, signal in self._signals.items()}
-
-
-class SignalRecovery:
-    """The three signals of one log, chunk after chunk; the size of a chunk changes no number."""
-
-    def __init__(self) -> None:
-        self._lambda, self._sigma_sq, self._delta_l = _Lambda(), _AsLogged("sigma_sq"), _DeltaL()
-
-    def extend(
-        self, events: list[tuple[int, Event]], logged: Logged, validation: Floats, evaluated: Bools
+        self, events: HardwareEvents, logged: Logged, validation: Floats, evaluated: Bools
     ) -> dict[str, Recovered]:
         """The signals of the next chunk by log name, in the order of :data:`SIGNALS`.
 
         Parameters
         ----------
-        events
-            Hardware events, each with the index of the record that it stands before.
         logged
-            Every measurement and verdict as the log has it, shape (n,), n at least 1.
+            Of n records, n at least 1.
         validation, evaluated
             From :class:`ValidationLosses`, shape (n,).
         """
-        return {
-            "lambda": self._lambda.extend(events, logged),
-            "sigma_sq": self._sigma_sq.extend(logged),
-            "delta_l": self._delta_l.extend(validation, evaluated, logged),
-        }
+        if self._live:
+            logged = {**logged, **{f"{name}_norm": np.full(len(validation), np.nan) for name in SIGNALS}}
+        return {signal.name: signal.extend(events, logged, validation, evaluated) for signal in self._signals}
 
-    def extend_without_records(self, events: list[tuple[int, Event]]) -> None:
-        """Note hardware events that fill a chunk of their own."""
-        self._lambda.extend(events, {"lambda": np.empty(0), "lambda_norm": np.empty(0)})
+    def extend_without_records(self, events: HardwareEvents) -> None:
+        """Note hardware events that fill a chunk of their own; only λ is made of them."""
+        nothing = np.empty(0)
+        self._signals[0].extend(events, {"lambda": nothing, "lambda_norm": nothing}, nothing, nothing > 0)
 
     @property
     def rests_on(self) -> dict[str, str]:
         """Log name of a signal → what its normalised value rests on, in words."""
-        return {signal.name: signal.rests_on for signal in (self._lambda, self._sigma_sq, self._delta_l)}
+        return {signal.name: signal.rests_on for signal in self._signals}

@@ -9,8 +9,6 @@ R_ROBUST = "r_robust"
 
 
 class Panel(NamedTuple):
-    """One chart."""
-
     title: str
     unit: str
     """Empty: a plain number."""

@@ -31,8 +31,6 @@ class MarkedAlert(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportedRun:
-    """One run of a page."""
-
     name: str
     diagnosis: Diagnosis
     curves: Mapping[str, Curve]
@@ -47,13 +45,6 @@ class ReportedRun:
         """Diagnose a run and thin its curves, portion by portion; ``None`` if it holds no record.
 
         Cost: 0.2 ms a record, most of it in the detectors.
-
-        Parameters
-        ----------
-        log
-            The run, as its log is read.
-        source
-            Path of the log.
         """
         curves: dict[str, Curve] = {}
         records, evaluations, examination, logged = NewRecords(), Evaluations(), Examination(), _LoggedAlerts()

@@ -19,16 +19,12 @@ NOTHING = "–"
 
 
 class PageColumn(NamedTuple):
-    """Head of a column."""
-
     title: str
     number: bool = False
     """Aligned to the right."""
 
 
 class PageTable(NamedTuple):
-    """One table of the page."""
-
     id: str
     label: str
     columns: Sequence[PageColumn]
@@ -36,7 +32,6 @@ class PageTable(NamedTuple):
 
 
 def runs_table(runs: Sequence[ReportedRun]) -> PageTable:
-    """One row a run."""
     columns = (PageColumn("Run"), PageColumn("Verdict"), PageColumn("Records", True), PageColumn("Steps", True),
                PageColumn("Format"), PageColumn("Log"))  # fmt: skip
     rows = []

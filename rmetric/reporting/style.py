@@ -243,8 +243,6 @@ _NO_CLOCK = {"png": {"Software": None}, "pdf": {"CreationDate": None}}
 
 @dataclass(frozen=True)
 class Drawing:
-    """One figure."""
-
     name: str
     """File name without its ending, such as ``figure_3_curves``."""
     title: str

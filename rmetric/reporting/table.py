@@ -30,8 +30,6 @@ LINE = 160
 
 @dataclass(frozen=True)
 class Column:
-    """One column."""
-
     key: str
     """Of the cell in a row, and its heading in the CSV file."""
     title: str

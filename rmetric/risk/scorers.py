@@ -1,14 +1,15 @@
 """Fitted functions as plain arrays, evaluated with NumPy alone: linear ones and small boosted trees.
 
-Both map features of shape (n, F) to margins (log-odds, or log-probabilities up to a constant) of shape (n, K). A row's
-margins do not depend on the rows beside it, bit for bit: sums run in one order, whatever n is.
+``margins`` maps features of shape (n, F) to log-odds, or log-probabilities up to a constant, of shape (n, K). A row's
+margins do not depend on the rows beside it, bit for bit: sums run in one order, whatever n is. ``plain`` gives JSON
+values that :func:`scorer_of` reads back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +17,6 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 ROWS_AT_ONCE = 4096
 """Keeps what is laid out in memory within tens of megabytes."""
-
-
-class Scorer(Protocol):
-    """Features to margins."""
-
-    def margins(self, features_NF: Floats) -> Floats:
-        """Shape (n, K)."""
-        ...
-
-    def plain(self) -> dict[str, Any]:
-        """JSON values that :func:`scorer_of` reads back."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -114,7 +103,7 @@ def _node(index: int, feature: int, threshold: float, left: int, right: int, val
 
 
 def scorer_of(plain: Mapping[str, Any]) -> Linear | Trees:
-    """The scorer that :meth:`Scorer.plain` described; raises ``ValueError`` or ``KeyError`` for anything else."""
+    """The scorer that ``plain`` described; raises ``ValueError`` or ``KeyError`` for anything else."""
     if plain["kind"] == "linear":
         mean, scale, bias = (np.array(plain[key], dtype=np.float64) for key in ("mean", "scale", "bias"))
         return Linear(mean, scale, np.array(plain["weights"], dtype=np.float64).T.copy(), bias)

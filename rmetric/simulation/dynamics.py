@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, repeat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,20 +66,21 @@ def integrate(
 
 
 def _displacement(kick: FloatsRT, growth: FloatsRT, healing: NDArray[np.float64]) -> FloatsRT:
-    displacement_TR = np.empty(kick.T.shape)
-    x, thrown, scratch = np.zeros(len(kick)), np.empty(len(kick)), np.empty(len(kick))
+    displacement_TR, grows = _by_step(kick), _by_step(growth) if growth.any() else repeat(None)
+    x, scratch = np.zeros(len(kick)), np.empty(len(kick))
     with np.errstate(over="ignore"):  # far beyond where a loss is NaN
-        for h, k, g, after in zip(np.nditer(healing), _by_step(kick), _by_step(growth), displacement_TR, strict=True):
-            np.add(x, k, thrown)
-            np.multiply(thrown, _THIRD, scratch)
+        for h, g, now in zip(np.nditer(-healing), grows, displacement_TR):  # noqa: B905 - one of them has no end
+            np.add(x, now, now)
+            np.multiply(now, _THIRD, scratch)
             np.square(scratch, scratch)
             np.square(scratch, scratch)
-            np.add(scratch, thrown, scratch)
+            np.add(scratch, now, scratch)
             np.add(scratch, _ONE, scratch)
             np.divide(h, scratch, scratch)
-            np.subtract(g, scratch, scratch)
+            if g is not None:
+                np.add(scratch, g, scratch)
             np.exp(scratch, scratch)
-            x = np.multiply(thrown, scratch, after)
+            x = np.multiply(now, scratch, now)
     return np.minimum(displacement_TR.T, _CEILING, order="C")
 
 
@@ -93,17 +94,17 @@ def _floor(jump: FloatsRT, floor: FloatsRT, floor_rate: FloatsRT) -> FloatsRT:
     f, way = np.zeros(len(moved)), np.empty(len(moved))
     floor_TR = np.empty((floor.shape[1] - first, len(moved)))
     by_step = (_by_step(array[moved, first:]) for array in (jump, floor, floor_rate))
-    for j, target, rate, after in zip(*by_step, floor_TR, strict=True):
+    jumps = np.any(jump[moved, first:], axis=0)
+    for jumps_now, j, target, rate, after in zip(jumps, *by_step, floor_TR, strict=True):
         np.subtract(target, f, way)
         np.multiply(way, rate, way)
-        np.add(f, j, after)
-        f = np.add(after, way, after)
+        f = np.add(f + j if jumps_now else f, way, after)
     floors[moved, first:] = floor_TR.T
     return floors
 
 
 def _by_step(values_RT: FloatsRT) -> FloatsRT:
-    return np.ascontiguousarray(values_RT.T)
+    return np.array(values_RT.T, order="C")
 
 
 def visible(displacement: FloatsRT, initial_loss: float) -> FloatsRT:

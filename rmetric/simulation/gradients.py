@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,16 @@ MOMENTUM = 0.9
 
 
 def worker_norms(
-    parameters: HealthyParameters, streams: RunStreams, healthy: Healthy, processes: RunProcesses, excess: Excess
+    parameters: HealthyParameters,
+    streams: RunStreams,
+    healthy: Healthy,
+    processes: RunProcesses,
+    excess: Excess,
+    ends: Sequence[int],
 ) -> Iterator[NDArray[np.float32]]:
     """Gradient norm of each worker, large where the loss is high or has just been thrown off.
 
-    Yields the runs one by one, each of shape (workers, T): so little stays in the processor's cache.
+    Yields the runs one by one, each of shape (workers, its end): so little stays in the processor's cache.
     """
     architecture = processes.architecture
     span = architecture.initial_loss - architecture.irreducible_loss
@@ -35,20 +40,20 @@ def worker_norms(
     # Where workers come apart, some have more and others less: the batch as a whole keeps its size.
     wider, further = processes.gradient_noise_factor, parameters.benign_spike_worker_spread * healthy.bad_batch
     apart = (wider != 1.0) | bad
-    for row, generator in enumerate(streams.generators("worker gradients")):
-        z = generator.standard_normal((streams.steps, architecture.workers), dtype=np.float32).T.copy()
+    for row, (generator, end) in enumerate(zip(streams.generators("worker gradients"), ends, strict=True)):
+        z = generator.standard_normal((end, architecture.workers), dtype=np.float32).T.copy()
         # A cubic term makes the tails heavy: the largest of a run's 40,000 draws is far beyond a Gaussian's.
         norms = z * z
         norms *= np.float32(parameters.worker_tail)
         norms += np.float32(1.0)
         norms *= z
-        norms *= spread[row]
-        at = np.flatnonzero(apart[row])
+        norms *= spread[row, :end]
+        at = np.flatnonzero(apart[row, :end])
         logarithm = norms.take(at, axis=1) * wider[row, at].astype(np.float32)
         logarithm += z.take(at, axis=1) * (spread[row, at] * further[row, at].astype(np.float32))
         np.exp(norms, out=norms)
         norms[:, at] = _with_mean_of(norms.take(at, axis=1), np.exp(logarithm))
-        norms *= size[row].astype(np.float32)
+        norms *= size[row, :end].astype(np.float32)
         yield norms
 
 
@@ -76,5 +81,7 @@ def _with_mean_of(even_WN: NDArray[np.float32], norms_WN: NDArray[np.float32]) -
 
 
 def _mean(norms_WN: NDArray[np.float32]) -> NDArray[np.float32]:
-    # In single precision a sum depends on its order: this is the one over adjacent numbers.
-    return np.ascontiguousarray(norms_WN.T).mean(axis=1)
+    sums = norms_WN
+    while len(sums) > 1:  # in single precision a sum depends on its order: neighbours first
+        sums = np.concatenate([sums[:-1:2] + sums[1::2], sums[len(sums) // 2 * 2 :]])
+    return np.asarray(sums[0] / np.float32(len(norms_WN)))

@@ -87,8 +87,8 @@ def healthy_events(streams: RunStreams, workers: int, step_time_s: float) -> lis
         hit = generator.integers(0, workers, size=counts.sum())
         which = np.repeat(np.arange(len(kinds)), counts)
         events = [
-            HardwareEvent(int(step), kinds[kind][0], int(worker), kinds[kind][1])
-            for step, worker, kind in zip(steps, hit, which, strict=True)
+            HardwareEvent(step, kinds[kind][0], worker, kinds[kind][1])
+            for step, worker, kind in zip(steps.tolist(), hit.tolist(), which.tolist(), strict=True)
         ]
         runs.append(sorted(events, key=lambda event: event.step))
     return runs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from rmetric.log_writer import (
 from rmetric.measurements import MEASUREMENTS
 from rmetric.records import NAN_LOSS, START, WORKER_LOST, Event, Observations
 from rmetric.registry import plugin_errors
-from rmetric.simulation.simulator import Traces, TrainingSimulator
+from rmetric.simulation.simulator import Judged, Traces, TrainingSimulator
 from rmetric.simulation.spec import RunSpec
 from rmetric.simulation.summary import RunRecords, summarise
 
@@ -61,9 +61,9 @@ class RunLog:
         """Number of METRICS records."""
         return len(self.step)
 
-    @cached_property
+    @property
     def content(self) -> bytes:
-        """The log as JSON lines."""
+        """The log as JSON lines; encoded at each call, so that a batch does not hold those of all its runs."""
         return encode_metrics(self.step, self.numbers, self.states, self.events)
 
     def chunk(self) -> Chunk:
@@ -80,8 +80,7 @@ class RunLog:
 def write_logs(traces: Traces, outcomes: Sequence[Outcome]) -> list[RunLog]:
     """The logs of a batch. A log ends where its run fails: what a failed run would still do is of no use to anybody."""
     detectors = online_detectors()
-    ends = [outcome.failure_step or spec.steps for outcome, spec in zip(outcomes, traces.specs, strict=True)]
-    records = summarise(traces, ends)
+    records = summarise(traces, _ends(traces, outcomes))
     return [
         _log(traces, row, outcome, of_run, detectors)
         for row, (outcome, of_run) in enumerate(zip(outcomes, records, strict=True))
@@ -113,9 +112,10 @@ def _log(
 
 def _placed(step: NDArray[np.int64], events: Iterable[Event]) -> Iterator[tuple[int, Event]]:
     """Events in order, each with the index of the record that it precedes: those of its own step, but for alerts."""
+    steps = step.tolist()
     for event in sorted(events, key=lambda event: (event["step"], event["event"] == "ALERT")):
-        side: Literal["left", "right"] = "right" if event["event"] == "ALERT" else "left"
-        yield int(np.searchsorted(step, event["step"], side)), event
+        precedes = bisect_right if event["event"] == "ALERT" else bisect_left
+        yield precedes(steps, event["step"]), event
 
 
 def _consult(
@@ -162,7 +162,7 @@ def _states(
     """The fault state under the authors' names, one value a record; what concerns experts only where there are any."""
     spec, reported, step = traces.specs[row], records.reported, records.observations.step
     workers = list(range(spec.profile.workers))
-    lost_at = traces.worker_lost_step[row] or spec.steps + 1
+    whole = bisect_left(step, traces.worker_lost_step[row] or spec.steps + 1)
     remaining = [worker for worker in workers if worker != traces.lost_worker[row]]
     failed = [list(range(number)) for number in range(spec.profile.experts + 1)]
     experts = {
@@ -172,7 +172,7 @@ def _states(
     stopped = outcome.reason in (NAN_LOSS, WORKER_LOST)
     return {
         "alerts": alerts_so_far(step, alerts),
-        "active_workers": [workers if at < lost_at else remaining for at in step.tolist()],
+        "active_workers": [workers] * whole + [remaining] * (len(step) - whole),
         **(experts if spec.profile.experts else {}),
         "force_gqa_mismatch": reported["force_gqa_mismatch"] > 0,
         "force_rms_norm_error": reported["force_rms_norm_error"] > 0,
@@ -212,11 +212,15 @@ def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingD
 
 def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
     """Simulate runs of one architecture, judge each against its twin, and write their logs (in memory)."""
-    traces = TrainingSimulator().simulate(specs)
+    traces = TrainingSimulator().simulate(specs, lambda judged: _ends(judged, judge_traces(judged)))
     return write_logs(traces, judge_traces(traces))
 
 
-def judge_traces(traces: Traces) -> list[Outcome]:
+def _ends(runs: Judged, outcomes: Sequence[Outcome]) -> list[int]:
+    return [outcome.failure_step or spec.steps for outcome, spec in zip(outcomes, runs.specs, strict=True)]
+
+
+def judge_traces(traces: Judged) -> list[Outcome]:
     """Outcome of each run of a batch, by the rule of the ground truth."""
     steps = np.arange(1, traces.held_out.shape[1] + 1)
     above = excess(traces.held_out, traces.twin_held_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -28,13 +28,10 @@ TIMER_DECIMALS = 3
 
 
 @dataclass
-class Traces:
-    """A batch of simulated runs, step by step. Shapes: R runs, T steps; column ``t`` is step ``t + 1``."""
+class Judged:
+    """What a batch of simulated runs is judged by. Shapes: R runs, T steps; column ``t`` is step ``t + 1``."""
 
     specs: list[RunSpec]
-    onset: list[int | None]
-    cleared: list[int | None]
-    """First step after the fault; ``None`` if it lasts to the end."""
     held_out: FloatsRT
     """Loss of the fixed held-out batch, nats; NaN once it is not finite. For judging, not for detectors."""
     twin_held_out: FloatsRT
@@ -42,6 +39,15 @@ class Traces:
     non_finite_step: list[int | None]
     """First step with a non-finite loss."""
     worker_lost_step: list[int | None]
+
+
+@dataclass
+class Traces(Judged):
+    """A batch of simulated runs, step by step."""
+
+    onset: list[int | None]
+    cleared: list[int | None]
+    """First step after the fault; ``None`` if it lasts to the end."""
     lost_worker: NDArray[np.int64]
     training_loss: FloatsRT
     validation_loss: NDArray[np.float64]
@@ -79,8 +85,16 @@ class TrainingSimulator:
         known = parameters or SimulationParameters.shipped()
         self.parameters, self.responses = known.healthy, known.responses
 
-    def simulate(self, specs: Sequence[RunSpec]) -> Traces:
-        """Simulate runs of the same architecture, steps, cadence and conditions; ``ValueError`` if these differ."""
+    def simulate(self, specs: Sequence[RunSpec], ends: Callable[[Judged], Sequence[int]] | None = None) -> Traces:
+        """Simulate runs of the same architecture, steps, cadence and conditions; ``ValueError`` if these differ.
+
+        Parameters
+        ----------
+        specs
+            The runs.
+        ends
+            Tells the last step of each run whose gradients, the dearest part of it, are wanted; later ones are NaN.
+        """
         if not specs:
             raise ValueError("at least one run is needed")
         for spec in specs:
@@ -93,7 +107,7 @@ class TrainingSimulator:
         processes = undisturbed(architecture, healthy, len(specs), steps, parameters, self.responses)
         onset, cleared = _inject(specs, streams, processes)
         excess, twin = _integrate(len(specs), healthy, processes)
-        return _Batch(parameters, specs, streams, healthy, processes, excess, twin).observed(onset, cleared)
+        return _Batch(parameters, specs, streams, healthy, processes, excess, twin).observed(onset, cleared, ends)
 
 
 def _inject(
@@ -152,7 +166,12 @@ class _Batch:
     twin: Excess
     """Excess of the fault-free twins."""
 
-    def observed(self, onset: list[int | None], cleared: list[int | None]) -> Traces:
+    def observed(
+        self,
+        onset: list[int | None],
+        cleared: list[int | None],
+        ends: Callable[[Judged], Sequence[int]] | None,
+    ) -> Traces:
         """What is measured of it, step by step; the faults begin and end in these steps."""
         parameters, streams, healthy, processes = self.parameters, self.streams, self.healthy, self.processes
         architecture = processes.architecture
@@ -160,17 +179,21 @@ class _Batch:
         broken = np.maximum.accumulate(broken, axis=1)
         mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
         training_loss, held_out = self._losses(broken, mixed)
-        grad_norm, sigma_sq = self._gradients(broken)
-        learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
-        natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
-        return Traces(
+        judged = Judged(
             specs=list(self.specs),
-            onset=onset,
-            cleared=cleared,
             held_out=held_out,
             twin_held_out=_loss(healthy, self.twin, architecture) * mixed,
             non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
             worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
+        )
+        until = ends(judged) if ends else [streams.steps] * len(self.specs)
+        grad_norm, sigma_sq = self._gradients(broken, until)
+        learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
+        natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
+        return Traces(
+            **vars(judged),
+            onset=onset,
+            cleared=cleared,
             lost_worker=processes.lost_worker,
             training_loss=training_loss,
             validation_loss=_evaluated(parameters, streams, held_out, self.specs[0].eval_every),
@@ -201,14 +224,15 @@ class _Batch:
         collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
         return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
 
-    def _gradients(self, broken: NDArray[np.bool_]) -> tuple[FloatsRT, FloatsRT]:
-        """Gradient norm and σ², each (R, T); NaN from the first broken step on."""
-        grad_norm, sigma_sq = np.empty(broken.shape), np.empty(broken.shape)
-        rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess)
-        for row, norms in enumerate(rows):
-            norms[:, broken[row]] = np.nan
-            grad_norm[row] = norms.mean(axis=0, dtype=np.float64)
-            sigma_sq[row] = gradient_variance(norms.T)
+    def _gradients(self, broken: NDArray[np.bool_], until: Sequence[int]) -> tuple[FloatsRT, FloatsRT]:
+        """Gradient norm and σ², each (R, T); NaN from the first broken step on, and after the last that is wanted."""
+        grad_norm, sigma_sq = np.full(broken.shape, np.nan), np.full(broken.shape, np.nan)
+        rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess, until)
+        for row, (norms, end) in enumerate(zip(rows, until, strict=True)):
+            exact = norms.astype(np.float64)
+            grad_norm[row, :end] = exact.mean(axis=0)
+            sigma_sq[row, :end] = gradient_variance(exact.T)
+        grad_norm[broken] = sigma_sq[broken] = np.nan
         grad_norm[self.processes.non_finite_gradients > 0] = np.nan
         return grad_norm, sigma_sq
 

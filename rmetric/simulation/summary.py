@@ -65,11 +65,11 @@ class _Grid:
         self._full = np.searchsorted(self._step, ends, side="right")  # records of each run on the grid
         self._off_grid = np.searchsorted(self._step, ends) == self._full
 
-    def records(self, row: int) -> tuple[StepsN, StepsN]:
+    def records(self, row: int) -> tuple[StepsN, StepsN | slice]:
         """Steps of a run's records, and the columns they stand in."""
-        which = np.arange(self._full[row])
-        if self._off_grid[row]:
-            which = np.append(which, len(self._step))
+        if not self._off_grid[row]:
+            return self._step[: self._full[row]], slice(self._full[row])
+        which = np.append(np.arange(self._full[row]), len(self._step))
         return np.append(self._step, self._ends[row])[which], which
 
     def merge(self, values_RT: FloatsRN, merge: Merge) -> FloatsRN:

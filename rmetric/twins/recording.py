@@ -22,9 +22,7 @@ from rmetric.records import START, Event
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, watching
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What stands in the log
-# ---------------------------------------------------------------------------------------------------------------------
+# --- What stands in the log ------------------------------------------------------------------------------------------
 
 
 def log_config(run: LiveRun, own: dict[str, Any], detectors: Sequence[str] = LOGGED_DETECTORS) -> LogConfig:
@@ -55,9 +53,7 @@ def _check_kept(log: Path, beginning: bytes = b"") -> None:
     raise UserError(f"{log} was deleted by somebody else while it was written; record the run again")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The judgement
-# ---------------------------------------------------------------------------------------------------------------------
+# --- The judgement ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -78,7 +74,6 @@ class Judgement:
         return {"event": "HELD_OUT", "step": last_step, "steps": self.steps, **losses}
 
     def last_event(self, horizon: int) -> Event:
-        """The last line of the log."""
         return terminal_event(self.outcome.kind, self.outcome.failure_step, self.outcome.reason, horizon)
 
 
@@ -102,9 +97,7 @@ def _for_json(losses: Sequence[float]) -> list[float | None]:
     return [round(loss, 6) if math.isfinite(loss) else None for loss in losses]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The twin and its forks
-# ---------------------------------------------------------------------------------------------------------------------
+# --- The twin and its forks ------------------------------------------------------------------------------------------
 
 Change = Callable[[Any], AbstractContextManager[None]]
 """A benign change of a run, entered right before its first step, left at the end of the run."""

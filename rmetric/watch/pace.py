@@ -18,7 +18,6 @@ class Pace:
 
     @property
     def is_due(self) -> bool:
-        """Whether it may be done again."""
         return time.monotonic() >= self._not_before
 
     def hurry(self) -> None:

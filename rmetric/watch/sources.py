@@ -68,7 +68,6 @@ class NewLines:
 
     @property
     def format(self) -> str:
-        """Name of the log's format."""
         return self.lines.format
 
     def continues(self) -> bool:

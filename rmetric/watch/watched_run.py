@@ -106,7 +106,6 @@ class WatchedRun:
 
     @property
     def last_step(self) -> int | None:
-        """Last step of the records so far."""
         return self._records.last_step
 
     def move_to(self, log: str) -> None:

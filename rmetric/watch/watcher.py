@@ -47,7 +47,6 @@ class Watcher:
 
     @property
     def runs(self) -> list[WatchedRun]:
-        """All runs so far."""
         return [run for log in self._logs.values() for run in log.runs]
 
     @property

@@ -62,7 +62,6 @@ def named_file(text: str) -> tuple[str, Path]:
 
 
 def parser() -> Parser:
-    """Command line of this script."""
     p = Parser("Score detectors on strangers' runs, the zoo of trainings, its bugs, and the study's own sets.")
     p.add_argument("--strangers", type=Path, help=f"folder of strangers' runs (default: ${FOLDER_VARIABLE})")
     p.add_argument("--zoo", type=Path, nargs="*", help=f"data sets, folders (default: in data/: {' '.join(ZOO)})")
@@ -143,14 +142,7 @@ def judged_by(
 def files_by_name(option: str, named: Sequence[tuple[str, Path]], taken: Mapping[str, str]) -> dict[str, Path]:
     """Files by the name of their line; :class:`UserError` for a name that another line has.
 
-    Parameters
-    ----------
-    option
-        That they were given with.
-    named
-        Names and files.
-    taken
-        Name of a line that is there anyway → whose it is.
+    ``taken``: name of a line that is there anyway → whose it is.
     """
     files: dict[str, Path] = {}
     for name, file in named:

@@ -28,7 +28,6 @@ def labels_of(run: Run) -> dict[str, Any]:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Publish strangers' runs whose licence allows it, one data set a source.")
     p.add_argument("--from", dest="folder", type=Path, required=True, help="folder with runs.csv and Parquet files")
     p.add_argument("--out", type=Path, default=DATA, help="folder for the data sets")

@@ -27,8 +27,6 @@ BEGIN, END = "<!-- claims: python -m studies.artifact.check -->", "<!-- end of c
 
 @dataclass(frozen=True)
 class Ended:
-    """A command that was typed."""
-
     output: str
     status: int
     seconds: float
@@ -80,7 +78,6 @@ def _of_badge(badge: str, checks: Sequence[Check]) -> str:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Check the claims of the artefact, and print a table of what was found.")
     p.add_argument("--badge", choices=BADGES, help="only the claims of this badge")
     p.add_argument("--into", type=Path, metavar="FILE", help="put the list of claims into this document instead")

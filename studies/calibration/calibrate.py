@@ -173,7 +173,6 @@ def _render(value: Any, depth: int) -> str:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Fit the simulator's parameters to the fit half (odd repetitions) of real runs.")
     p.add_argument("--from", dest="logs", type=Path, required=True, help="folder of real logs, or a .parquet data set")
     p.add_argument("--out", type=Path, default=SHIPPED, help="file to write (default: the shipped one)")

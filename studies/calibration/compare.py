@@ -16,7 +16,6 @@ from rmetric.files import DEFAULT_LOGS
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Compare simulated runs with the score half (even repetitions) of real ones.")
     p.add_argument("--simulated", type=Path, default=DEFAULT_LOGS, help="folder of simulated logs, or a data set")
     p.add_argument("--real", type=Path, required=True, help="folder of real logs, or a data set")
@@ -32,7 +31,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, compare, write."""
     args = parser().parse_args(argv)
     DETECTORS.check(args.detectors)
     out = output_folder(args.out)

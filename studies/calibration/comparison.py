@@ -84,12 +84,7 @@ class Comparison:
 def compare(simulated: Sequence[Run], real: Sequence[Run]) -> Comparison:
     """Noise and faults; the detectors are left empty (:func:`with_detectors`).
 
-    Parameters
-    ----------
-    simulated
-        All of them.
-    real
-        All of them; the score half is compared.
+    All runs are given; of the real ones the score half is compared.
     """
     other = half_of(real, "score")
     every = next((int(run.config.get("log_every_n_steps") or 1) for run in simulated), 1)

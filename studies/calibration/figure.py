@@ -40,7 +40,6 @@ SEVERITY_FILL = {"low": 0.25, "medium": 0.6, "high": 1.0}
 
 
 def draw(comparison: Comparison) -> Drawing:
-    """The figure."""
     simulated, real = comparison.runs
     caption = (
         "Each point is one number of the real runs (across, with its 95 % interval) and of the simulated ones (up); on "
@@ -55,7 +54,6 @@ def draw(comparison: Comparison) -> Drawing:
 
 @style.styled
 def figure(comparison: Comparison) -> Figure:
-    """Four panels."""
     names = [row.of[0] for row in comparison.detectors]
     titles = {name: short_title(DETECTORS[name].title) if name in DETECTORS else name for name in names}
     drawn = style.new_figure(6.6 + 0.165 * -(-len(titles) // LEGEND_COLUMNS))

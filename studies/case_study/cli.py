@@ -40,12 +40,7 @@ def opening(plan: CaseStudyPlan, jobs: int) -> str:
 def progress_of(plan: CaseStudyPlan, *, begin: Callable[[], None]) -> Iterator[Callable[[str, int], None]]:
     """A progress bar over the steps of all runs; gives what is to be told of the steps that a run has done.
 
-    Parameters
-    ----------
-    plan
-        Of the study.
-    begin
-        Called before the first step counts: nothing that could be told before training is wrong with the plan.
+    ``begin`` is called before the first step counts: what is wrong with a plan is told before training.
     """
     forked = plan.steps - plan.first_disturbed + 1
     total = plan.first_disturbed - 1 + (1 + len(plan.faults)) * forked
@@ -89,7 +84,6 @@ ONSET = "first disturbed step (default: drawn from the seed, in the middle half 
 
 
 def parser() -> Parser:
-    """Command line of the suite."""
     p = Parser(
         "Train a real model, break it on purpose in several ways, and see who warned, and when.",
         epilog="--suite mechanism and --suite sdc have options of their own: add --help to see them",

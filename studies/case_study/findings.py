@@ -60,15 +60,7 @@ class Finding:
 
 
 class CaseResults:
-    """A case study with its logs read and scored by every registered detector.
-
-    Parameters
-    ----------
-    study
-        From :func:`studies.case_study.run.run_case_study`.
-    evaluator
-        Of its logs, in their order.
-    """
+    """A case study with its logs read and scored by every registered detector."""
 
     def __init__(self, study: CaseStudy, evaluator: Evaluator) -> None:
         self.study, self.evaluator = study, evaluator

@@ -218,15 +218,7 @@ def _truth_notes(results: CaseResults) -> list[str]:
 
 
 def summary(results: CaseResults, command: str) -> dict[str, Any]:
-    """All of it, for :func:`json.dumps`. An undefined value is ``null``, with its reason beside it in ``undefined``.
-
-    Parameters
-    ----------
-    results
-        The case study.
-    command
-        What was typed.
-    """
+    """All of it, for :func:`json.dumps`. An undefined value is ``null``, with its reason beside it in ``undefined``."""
     return {
         "schema_version": SCHEMA_VERSION,
         "package_version": __version__,
@@ -338,16 +330,9 @@ METRICS, HELD_OUT, SUMMARY, CAPTIONS = "metrics.csv", "held_out.csv", "summary.j
 def write_results(results: CaseResults, out: Path, command: str) -> list[Table]:
     """Write everything that is made of a case study's logs to ``out``; returns the tables for the screen.
 
-    ``summary.json`` comes last: where it is, everything else is.
+    Results of an earlier case study are replaced; ``command``, what was typed, stands in summary and captions.
 
-    Parameters
-    ----------
-    results
-        The case study.
-    out
-        Existing folder. Results of an earlier case study in it are replaced.
-    command
-        What was typed; it stands in the summary and the captions.
+    ``summary.json`` comes last: where it is, everything else is.
     """
     discard_results(out)
     tables = [runs_table(results), detectors_table(results)]

@@ -182,8 +182,6 @@ def run_case_study(
 
     Parameters
     ----------
-    plan
-        What to do.
     out
         Existing folder for the logs. Logs of an earlier case study in it are replaced.
     jobs

@@ -11,8 +11,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.scores import Score
 from rmetric.reporting import style
 from rmetric.reporting.style import Drawing, rendered
-from studies.cluster import JobOutcome, RepairEffect, measured_warnings
-from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
+from studies.cluster.monte_carlo import JobOutcome
+from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS, RepairEffect, measured_warnings
 from studies.cluster.report import by_size, caption
 from studies.live_results import LiveResults
 
@@ -28,7 +28,6 @@ Known = Mapping[int, Mapping[str, JobOutcome]]
 
 
 def draw(ev: Evaluator, live: LiveResults | None = None) -> Drawing:
-    """The figure."""
     found, repair = measured_warnings(ev), RepairEffect.of((live or LiveResults()).corruption)
     text = (
         "(a) TOR of each policy; (b) what it has beyond checkpoints alone on the same failures, in pairs. Bands: what "

@@ -11,7 +11,6 @@ import math
 from dataclasses import dataclass
 
 from rmetric.components import FAULTY_GPU, GPU_MEMORY, LINK, NIC, SILENT_CORRUPTION, WATCHDOG
-from rmetric.errors import UserError
 from rmetric.simulation.hardware import INTERRUPTIONS, RESTART_STALL_S, hazard_per_gpu_hour
 from studies.cluster.cost import CostModel
 
@@ -119,18 +118,6 @@ class Job:
     """Times the interruptions of the source."""
     usd_per_gpu_hour: float = CostModel.usd_per_accelerator_hour
     """The paper's 2.50."""
-
-    def __post_init__(self) -> None:
-        for name in ("gpus", "useful_days", "step_time_s", "write_s", "usd_per_gpu_hour"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise UserError(f"{name} of a job must be above 0 and finite, not {getattr(self, name)}")
-        if self.interval_s is not None and not self.interval_s > 0:
-            raise UserError(f"interval_s of a job must be above 0, not {self.interval_s}")
-        for name in ("restart_s", "rate_factor"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise UserError(f"{name} of a job must be at least 0 and finite, not {getattr(self, name)}")
-        if not 0 <= self.vain_steps[0] <= self.vain_steps[1] < math.inf:
-            raise UserError(f"vain_steps of a job must be two numbers from 0 on, the fewest first: {self.vain_steps}")
 
     @property
     def useful_h(self) -> float:

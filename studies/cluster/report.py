@@ -9,23 +9,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmetric.detectors import ROBUST
-from rmetric.evaluation.evaluator import Evaluator
 from rmetric.reporting.table import Cell, Column
 from studies.catalogue import Inputs, Part, real_studies, table
-from studies.cluster import (
-    Job,
-    JobOutcome,
+from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, Job, counted, young
+from studies.cluster.monte_carlo import REPLICATES, JobOutcome, outcomes
+from studies.cluster.policies import (
+    CHECKPOINTS,
+    WITH_REPAIR,
+    WITH_WARNINGS,
     MeasuredWarnings,
     RepairEffect,
     Warnings,
     measured_warnings,
-    outcomes,
     policies,
 )
-from studies.cluster.job import CLASSES, CORRUPTION, STANDS_FOR, counted, young
-from studies.cluster.monte_carlo import REPLICATES
-from studies.cluster.policies import CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
-from studies.live_results import LiveResults
 
 SIZES = (8, 64, 512, 4096, 16_384)
 LARGEST = SIZES[-1]
@@ -50,13 +47,10 @@ class Inquiry:
     seed: int
 
 
-def inquiry(ev: Evaluator, live: LiveResults) -> Inquiry:
-    """Sources from a real study, and from the corruption campaign if it was made."""
-    return Inquiry(measured_warnings(ev), RepairEffect.of(live.corruption), ev.seed)
-
-
 def _inquiries(inputs: Inputs) -> Mapping[str, Inquiry]:
-    return {study: inquiry(ev, inputs.live) for study, ev in real_studies(inputs).items()}
+    """Sources from each real study, and from the corruption campaign if it was made."""
+    repair = RepairEffect.of(inputs.live.corruption)
+    return {study: Inquiry(measured_warnings(ev), repair, ev.seed) for study, ev in real_studies(inputs).items()}
 
 
 @table(

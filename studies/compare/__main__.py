@@ -34,7 +34,6 @@ COLUMNS = (
 
 
 def parser() -> Parser:
-    """Command line of this study."""
     p = Parser("Score the comparison of two runs on pairs whose onset is known.")
     p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), help="data set, or folder of logs")
     p.add_argument("--half", choices=("fit", "score", "all"), default="score", help="half of the seeds")

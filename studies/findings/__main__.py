@@ -45,7 +45,6 @@ TOOLS = (
 
 
 def parser() -> Parser:
-    """Command line of this study."""
     p = Parser("Score the findings of diagnoses, and of other tools on the same runs.")
     p.add_argument("--data", type=Path, nargs="*", default=SETS, help="data sets")
     p.add_argument(
@@ -79,7 +78,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def by_kind(runs: Sequence[Labelled], answers: dict[str, list[Answer]]) -> Table:
-    """One line a kind of finding of each tool."""
     rows = [
         row for tool, found in answers.items() for row in _kinds(tool, verdicts(runs, found), problems(runs, found))
     ]
@@ -101,7 +99,6 @@ def _kinds(tool: str, said: pd.DataFrame, there: pd.DataFrame) -> Iterator[dict[
 
 
 def by_problem(runs: Sequence[Labelled], answers: Sequence[Answer]) -> Table:
-    """One line a problem of each set."""
     rows: list[dict[str, Cell]] = []
     for key, there in problems(runs, answers).groupby(["set", "problem", "outcome"], sort=False):
         set_name, problem, outcome = map(str, key)
@@ -114,7 +111,6 @@ def by_problem(runs: Sequence[Labelled], answers: Sequence[Answer]) -> Table:
 
 
 def by_tool(runs: Sequence[Labelled], answers: dict[str, list[Answer]]) -> Table:
-    """One line a tool and set."""
     rows = []
     for tool, found in answers.items():
         for name in dict.fromkeys(labelled.set for labelled in runs):

@@ -38,12 +38,7 @@ class Part:
 def parts(device: str, *, tiny: bool) -> Iterator[Part]:
     """All parts in order, what is asked for most first.
 
-    Parameters
-    ----------
-    device
-        torch's name for it.
-    tiny
-        The smallest shapes and the fewest steps: a check that every part works, of use on a CPU.
+    ``tiny``: the smallest shapes and the fewest steps, a check that every part works, of use on a CPU.
     """
     yield _probe("nvml", device, tiny, 60)
     yield _probe("repair", device, tiny, 90)

@@ -37,7 +37,6 @@ LARGE = {"hidden": 1024, "layers": 8, "heads": 16, "key_value_heads": 8, "feed_f
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Try one thing on a device.")
     p.add_argument("name", choices=PROBES, help="what to try")
     p.add_argument("--device", default="cuda", help="torch's name of the device")
@@ -48,7 +47,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, try, write."""
     args = parser().parse_args(argv)
     text = json.dumps(PROBES[args.name](torch.device(args.device), args.tiny), indent=1)
     print(text)

@@ -39,7 +39,6 @@ COLUMNS = (
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Do everything that needs a GPU, in at most ten minutes.")
     p.add_argument("--device", default="cuda", help="torch's name of the device (default: cuda)")
     p.add_argument("--tiny", action="store_true", help="the smallest shapes: does every part work?")
@@ -51,7 +50,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, run, write."""
     args = parser().parse_args(argv)
     chosen = [part for part in parts(args.device, tiny=args.tiny) if part.name.startswith(tuple(args.only or [""]))]
     if not chosen:
@@ -128,7 +126,6 @@ def outcome(part: Part, folder: Path, left_s: float) -> dict[str, Any]:
 
 
 def table(report: dict[str, Any]) -> Table:
-    """One row a part."""
     rows = [
         {
             "part": name,

@@ -18,7 +18,6 @@ TITLE_WIDTH = 44
 
 
 def draw(results: Sequence[Result], caption: str) -> Drawing:
-    """The figure."""
     return Drawing(NAME, TITLE, caption, rendered(figure(results)))
 
 

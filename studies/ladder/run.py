@@ -126,7 +126,6 @@ def _row(result: Result) -> dict[str, Cell]:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Give up the author's conditions one after the other, and score the paper's R-Metric on every rung.")
     p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), help="data set of real runs")
     p.add_argument("--out", type=Path, default=Path("results/ladder"), help="folder for table and figure")

@@ -104,13 +104,7 @@ class Result:
 
 
 def rungs(**plan: Any) -> Iterator[Rung]:
-    """All rungs in simulation: the author's conditions, each given up after those before it, and each alone.
-
-    Parameters
-    ----------
-    plan
-        Further fields of the plan, such as ``repetitions``.
-    """
+    """All rungs in simulation: the author's conditions, each given up after those before it, and each alone."""
     start = PublishedPlan(**plan)
     title = "all of the author's conditions"
     yield Rung(key="0", title=title, takes_away="", plan=start, protocol="paper")

@@ -27,12 +27,10 @@ ASKED = "asked_steps"
 
 
 def names_in(folder: Path) -> list[str]:
-    """Programs in a folder."""
     return sorted(path.stem for path in folder.glob("[!_]*.py"))
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Record training loops that others wrote, each with the monitor's two lines in it.")
     p.add_argument("--out", type=Path, default=Path("logs_LOOPS"), metavar="FOLDER", help="folder for the logs")
     p.add_argument(

@@ -19,7 +19,6 @@ CPU_STEPS, GPU_STEPS = 800, 2000
 
 
 def parser() -> Parser:
-    """The options of this suite."""
     p = Parser(
         "Break tiny models in ways whose mechanism is known, each at several strengths, and see which monitor fires.",
         prog="run_case_study.py --suite mechanism",

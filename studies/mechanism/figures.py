@@ -61,10 +61,6 @@ def band(results: MechanismResults, signal: str, indices: Sequence[int], *, twin
 
     Parameters
     ----------
-    results
-        The study.
-    signal
-        A measurement.
     indices
         Faulty runs of one case.
     twins
@@ -126,7 +122,6 @@ def draw_all(results: MechanismResults) -> list[Drawing]:
 
 
 def draw(results: MechanismResults, fault: str) -> Drawing:
-    """The figure of one fault."""
     cases = [case for case in results.cases if case.fault == fault]
     name = f"signals_{file_name_part(fault).replace('-', '_')}"
     return Drawing(name, f"{fault}: what the monitors measured", _caption(results), rendered(figure(results, cases)))
@@ -242,7 +237,6 @@ DARK = 0.6
 
 
 def draw_heat_map(results: MechanismResults) -> Drawing:
-    """The heat map."""
     caption = (
         "Colour: share of the seeds in which the detector fired at the onset or later. Number: median steps from that "
         "alarm to the step at which the held-out loss left the twin's for good (negative: the alarm came later); "

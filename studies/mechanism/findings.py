@@ -135,15 +135,7 @@ class Signature:
 
 
 class MechanismResults:
-    """The logs of a mechanism study, scored.
-
-    Parameters
-    ----------
-    study
-        Its logs.
-    scores
-        Detector → scores of each run.
-    """
+    """The logs of a mechanism study, scored."""
 
     def __init__(self, study: Study, scores: dict[str, list[NDArray[np.float64]]], *, draws: int = DRAWS) -> None:
         self.study, self.scores, self.draws = study, scores, draws
@@ -251,7 +243,6 @@ class MechanismResults:
         return not bool(np.isnan(self.scores[detector][index][after]).all())
 
     def signature(self, case: Case, detector: str, kind: Kind) -> Signature:
-        """One cell of the signature table."""
         key = (case, detector, kind)
         if key not in self._signatures:
             self._signatures[key] = self._signature(*key)

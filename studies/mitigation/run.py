@@ -103,7 +103,6 @@ def _watch(run: LiveRun, model: str, name: str, stack: ExitStack) -> TrainingMon
 
 
 def parser() -> Parser:
-    """Command line of this study."""
     p = Parser("Train tiny models with faults, with each mitigation and without, beside their healthy twins.")
     p.add_argument(
         "--out", type=Path, default=Path("results/mitigation"), metavar="FOLDER", help="folder for tables and runs"

@@ -61,15 +61,7 @@ class Claim:
 
 
 def ledger(ev: Evaluator, live: LiveResults | None = None) -> list[Claim]:
-    """All claims, in the order of the paper.
-
-    Parameters
-    ----------
-    ev
-        A study, simulated or real.
-    live
-        What real runs gave; without it, their rows say what to run first.
-    """
+    """All claims, in the order of the paper. Without what real runs gave, their rows say what to run first."""
     live = live or LiveResults()
     return [
         *_metric(),

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmetric.dataset.sources import part_name
 from rmetric.engines import parallel_map
@@ -20,6 +20,7 @@ from rmetric.files import write_atomically
 from rmetric.log_reader import assemble
 from rmetric.registry import load_plugins
 from rmetric.simulation import RunLog, RunSpec, run_batch
+from studies.log_files import FinishedPart, LogForm
 from studies.paper.plan import StudyPlan, batches_of
 
 if TYPE_CHECKING:
@@ -41,51 +42,27 @@ class Part:
         return part_name(self.specs[0].number, self.specs[-1].number)
 
 
-@dataclass(frozen=True)
-class FinishedPart:
-    """One finished part, as the manifest lists it."""
-
-    name: str
-    sha256: str
-    bytes: int
-    records: int
-    outcomes: dict[str, int]
-
-    @property
-    def runs(self) -> int:
-        """Number of runs."""
-        return sum(self.outcomes.values())
+def _parts_of(runs: Sequence[RunSpec]) -> list[Part]:
+    return [Part(tuple(batch)) for batch in batches_of(runs)]
 
 
-class PartitionedParquet:
-    """A Parquet file for every batch of runs."""
+def _examined(part: Part, content: bytes) -> FinishedPart | None:
+    """A whole part has the very runs of its plan, undamaged."""
+    import pyarrow as pa  # 0.1 s to import, in each worker, and logs of JSON lines do not need it
+    import pyarrow.parquet as pq
 
-    suffix = ".parquet"
-
-    def files(self, runs: Sequence[RunSpec]) -> Sequence[Part]:
-        """The parts of a study: its batches."""
-        return [Part(tuple(batch)) for batch in batches_of(runs)]
-
-    def entry(self, **listed: Any) -> FinishedPart:
-        """See :class:`studies.log_files.LogForm`."""
-        return FinishedPart(**listed)
-
-    def examined(self, spec: Part, content: bytes) -> FinishedPart | None:
-        """See :class:`studies.log_files.LogForm`; a whole part has the very runs of its plan, undamaged."""
-        import pyarrow as pa  # 0.1 s to import, in each worker, and logs of JSON lines do not need it
-        import pyarrow.parquet as pq
-
-        try:
-            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
-        except (pa.ArrowException, OSError):
-            return None
-        runs = table.group_by(["run", "seed", "outcome"], use_threads=False).aggregate([]).to_pylist()
-        if [(row["run"], row["seed"]) for row in runs] != [(run.experiment_id, run.seed) for run in spec.specs]:
-            return None
-        return _finished(spec.experiment_id, content, table.num_rows, [row["outcome"] for row in runs])
+    try:
+        table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+    except (pa.ArrowException, OSError):
+        return None
+    runs = table.group_by(["run", "seed", "outcome"], use_threads=False).aggregate([]).to_pylist()
+    if [(row["run"], row["seed"]) for row in runs] != [(run.experiment_id, run.seed) for run in part.specs]:
+        return None
+    return _finished(part.experiment_id, content, table.num_rows, [row["outcome"] for row in runs])
 
 
-PARTS = PartitionedParquet()
+PARTS = LogForm(".parquet", FinishedPart, _examined, _parts_of)
+"""A Parquet file for every batch of runs."""
 
 
 def simulate_parts(

@@ -19,7 +19,6 @@ PROGRAM = "python -m studies.paper.reproduce"
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Make the paper's tables and figures from logs.", prog=PROGRAM)
     p.add_argument("--out", type=Path, default=Path("results"), help="folder for tables/ and figures/")
     p.add_evaluation()

@@ -33,16 +33,7 @@ one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 def evaluated(args: Namespace, results: Path, cache: Path, beside: Sequence[str] = ()) -> Inputs:
     """Load the studies of the command line, and these sets beside them, and score what is not in the cache.
 
-    Parameters
-    ----------
-    args
-        Options of :meth:`rmetric.cli.Parser.add_evaluation`.
-    results
-        Folder with the results of live runs, if there are any.
-    cache
-        Folder of the scores.
-    beside
-        Names of sets (:data:`rmetric.dataset.layout.EXTRA_SETS`).
+    ``results`` is the folder of what live runs gave, if there is any, ``cache`` that of the scores.
     """
     studies = load_studies(args.logs, args.jobs)
     sources = dict(zip(studies, args.logs, strict=True))
@@ -90,7 +81,7 @@ def write_tables(inputs: Inputs, out: Path, numbers: Sequence[str] = ()) -> None
     UserError
         If none of those that are asked for can be made of these logs.
     """
-    tables = build_tables(inputs.studies, inputs.live, inputs.sets, numbers)
+    tables = build_tables(inputs, numbers)
     made = {table.name for table in tables}
     missing = [number for number in numbers if made.isdisjoint(each.name for each in CATALOGUE.chosen([number]))]
     if missing:
@@ -147,5 +138,4 @@ def _tell(evaluated: Sequence[Evaluator], made: str, where: str) -> None:
 
 
 def _every(studies: Mapping[str, T], sets: Mapping[str, Mapping[str, T]]) -> list[T]:
-    """Values of all studies, and of all sets beside a study, in one list."""
     return [*studies.values(), *(found for of_part in sets.values() for found in of_part.values())]

@@ -11,7 +11,7 @@ from typing import Any
 from rmetric.engines import parallel_map
 from rmetric.files import write_atomically
 from rmetric.registry import load_plugins
-from rmetric.simulation import SIMULATION_VERSION, RunSpec, run_batch
+from rmetric.simulation import SIMULATION_VERSION, RunLog, RunSpec, run_batch
 from rmetric.simulation.parameters import SHIPPED as PARAMETERS
 from studies.log_files import Finished, finished_log
 from studies.paper.parts import PARTS, simulate_parts
@@ -50,9 +50,10 @@ def simulate_study(plan: StudyPlan, folder: Path, **options: Any) -> StudyResult
 
 def _run_batch_into(folder: Path, plugins: Sequence[Path], specs: Sequence[RunSpec]) -> list[Finished]:
     load_plugins(plugins)
-    logs = run_batch(specs)
-    for log in logs:
-        write_atomically(folder / f"{log.name}.jsonl", log.content)
-    return [
-        finished_log(log.name, log.content, log.records, log.outcome.kind, log.outcome.failure_step) for log in logs
-    ]
+    return [_written(folder, log) for log in run_batch(specs)]
+
+
+def _written(folder: Path, log: RunLog) -> Finished:
+    content = log.content
+    write_atomically(folder / f"{log.name}.jsonl", content)
+    return finished_log(log.name, content, log.records, log.outcome.kind, log.outcome.failure_step)

@@ -41,15 +41,12 @@ in another order has another last digit, and σ² is a difference of such. All o
 
 @dataclass
 class Outcome:
-    """What the kills did."""
-
     counts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     """What should not have been, a line each."""
 
 
 def parser() -> Parser:
-    """Command line of this study."""
     p = Parser("Kill random ranks of a training at random moments, resume it, and compare it with one never killed.")
     p.add_argument("--kills", type=whole_number(1), default=200, help="number of kills")
     p.add_argument("--steps", type=whole_number(20), default=60, help="steps a run")

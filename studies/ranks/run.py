@@ -34,7 +34,6 @@ TOGETHER = 4
 
 
 def parser() -> Parser:
-    """Command line of this study."""
     p = Parser("Slow one of four workers and count how well it is named.")
     p.add_argument("--steps", type=whole_number(120), default=200, help="steps a run")
     p.add_argument("--seeds", type=whole_number(1), default=2, help="runs of each kind; twice as many healthy ones")
@@ -110,7 +109,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def table(rows: pd.DataFrame) -> pd.DataFrame:
-    """One line for each way of slowing."""
     found = rows.groupby("slowed", sort=False).agg(
         runs=("named", "size"),
         named=("named", "sum"),

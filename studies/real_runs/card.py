@@ -109,7 +109,6 @@ def _column_rows(stored: Sequence[StoredRun]) -> list[dict[str, str]]:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Count the figures of the data card from the data sets.")
     own = [Path("data", f"{name}.parquet") for name in DATA_SETS]
     p.add_argument(

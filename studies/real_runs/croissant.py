@@ -120,7 +120,6 @@ def write(folder: Path) -> None:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Describe the data sets of a folder: Croissant metadata, and checksums for sha256sum --check.")
     p.add_argument("folder", nargs="?", type=Path, default=DATA, metavar="FOLDER", help="with a data card")
     return p
@@ -128,7 +127,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, write."""
     folder = parser().parse_args(argv).folder
     write(folder)
     print(f"{len(data_files(folder))} files described in {folder / METADATA} and {folder / CHECKSUMS}")

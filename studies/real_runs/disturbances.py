@@ -42,8 +42,7 @@ class DataMix:
     row_share: float = 0.3
     """Share of the rows of every batch, in [0, 1]."""
 
-    @contextmanager
-    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> AbstractContextManager[None]:
         text = documentation()
 
         def mix(batch: Batch) -> Batch:
@@ -52,8 +51,7 @@ class DataMix:
             other = text.batch(training.config.seed, training.step, len(chosen), length)
             return _with_rows(batch, chosen, torch.from_numpy(other))
 
-        with training.at("batch", mix):
-            yield
+        return training.at("batch", mix)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +88,7 @@ class BadBatch:
     row_share: float = 0.5
     """Share of the rows that are random bytes, in [0, 1]."""
 
-    @contextmanager
-    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> AbstractContextManager[None]:
         first = training.step + 1
 
         def spoil(batch: Batch) -> Batch:
@@ -103,8 +100,7 @@ class BadBatch:
             noise = draw.integers(BYTES, size=(len(chosen), length))
             return _with_rows(batch, chosen, torch.from_numpy(noise))
 
-        with training.at("batch", spoil):
-            yield
+        return training.at("batch", spoil)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +111,7 @@ class StrayEvents:
     events_per_step: float = 1 / 150
     """Probability of an event in a step."""
 
-    @contextmanager
-    def disturb(self, training: LanguageModelRun) -> Iterator[None]:
+    def disturb(self, training: LanguageModelRun) -> AbstractContextManager[None]:
         first = training.step + 1
 
         def report(batch: Batch) -> Batch:
@@ -126,8 +121,7 @@ class StrayEvents:
                 training.observer.hardware_event(GPU_MEMORY, kind="correctable", worker=worker)
             return batch
 
-        with training.at("batch", report):
-            yield
+        return training.at("batch", report)
 
 
 DISTURBANCES: dict[str, Disturbance] = {

@@ -89,7 +89,6 @@ def _read(path: Path) -> StoredRun:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Write the runs of a folder of logs into one Parquet file, with an index of the runs as CSV beside it.")
     p.add_argument("--from", dest="folder", type=Path, default=Path("logs_REAL"), metavar="FOLDER", help="logs")
     p.add_argument("--out", type=parquet_file, default=Path("data/real_runs.parquet"), metavar="FILE", help="data set")

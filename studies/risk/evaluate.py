@@ -14,7 +14,6 @@ from rmetric.cli import Parser, as_typed, output_folder, script, whole_number
 
 
 def parser() -> Parser:
-    """Command line of this script."""
     p = Parser("Judge P(failure within k steps), P(heals by itself) and the diagnosis on the score half of a study.")
     p.add_argument("--logs", type=Path, required=True, help="folder of logs, or data set")
     p.add_argument("--out", type=Path, default=Path("results/risk"), help="folder for tables and figures")

@@ -36,7 +36,6 @@ SHOWN = (AFTER[0], AFTER[-1])
 
 
 def draw_reliability(judged: Judged, footnote: str = "") -> Drawing:
-    """Draw the reliability diagrams of a model's answers."""
     name, title = RELIABILITY_NAME, RELIABILITY_TITLE
     return Drawing(name, title, _reliability_caption(judged), rendered(reliability(judged, footnote)))
 
@@ -152,7 +151,6 @@ def _reliability_caption(judged: Judged) -> str:
 
 
 def draw_confusion(judged: Judged, footnote: str = "") -> Drawing:
-    """Draw the confusion matrices of a model's answers."""
     name, title = CONFUSION_NAME, CONFUSION_TITLE
     return Drawing(name, title, _confusion_caption(judged), rendered(confusion(judged, footnote)))
 

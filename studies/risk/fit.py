@@ -67,12 +67,8 @@ def fit(study: Study, detector: Detector, jobs: int | None = 1) -> RiskModel:
 
     Parameters
     ----------
-    study
-        The logs.
     detector
         Whose alerts healing and families are learned from, at its threshold.
-    jobs
-        Processes for features and alerts; fitting takes one.
 
     Raises
     ------
@@ -242,7 +238,6 @@ def provenance(half: Study, detector: Detector) -> dict[str, Any]:
 
 
 def parser() -> Parser:
-    """Command line of this script."""
     p = Parser("Fit the risk model to the fit half (odd repetitions) of a study.")
     p.add_argument("--from", dest="logs", type=Path, required=True, metavar="LOGS", help="folder of logs, or data set")
     p.add_argument("--out", type=Path, required=True, metavar="FILE", help="JSON file to write")

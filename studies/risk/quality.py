@@ -71,18 +71,10 @@ class Judged:
 
         Parameters
         ----------
-        study
-            The logs.
-        model
-            Fitted to the other half.
         detector
             Whose alerts healing and diagnosis are asked about.
         alerts
             Run index → steps at which its alert episodes begin; from the detector's own threshold if left out.
-        jobs
-            Processes.
-        draws, seed
-            Of the bootstrap.
         """
         runs_R = halves(study.runs).score
         tables = feature_tables(study, runs_R, jobs)
@@ -103,9 +95,7 @@ class Judged:
         return f"fails within {steps} steps"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Frames
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Frames ----------------------------------------------------------------------------------------------------------
 
 
 def brier_frame(judged: Judged) -> pd.DataFrame:
@@ -210,9 +200,7 @@ def diagnosis_frame(judged: Judged) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Scores
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Scores ----------------------------------------------------------------------------------------------------------
 
 
 def _quality(judged: Judged, run_N: NDArray[np.int64], said_N: Floats, hit_N: Bools, rate: float) -> dict[str, object]:

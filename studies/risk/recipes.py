@@ -1,15 +1,17 @@
-"""Fitting scorers with scikit-learn: recipes, cross-validation over seeds, calibration. Deterministic, on one core."""
+"""Fitting scorers with scikit-learn: recipes, cross-validation over seeds, calibration. Deterministic, on one core.
+
+``fit`` of a recipe gives a scorer with one output for two classes (log-odds of class 1), else one a class.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.risk.scorers import Linear, Scorer, Trees, trees_of
+from rmetric.risk.scorers import Linear, Trees, trees_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -18,19 +20,6 @@ ABSENT = -20.0
 """Margin of a class of which there is no example: e⁻²⁰ to 1."""
 TINY = 1e-9
 """Probabilities are kept this far from 0 and 1 before a logarithm is taken."""
-
-
-class Recipe(Protocol):
-    """One way to fit."""
-
-    @property
-    def name(self) -> str:
-        """Name with the settings."""
-        ...
-
-    def fit(self, features_NF: Floats, label_N: Ints, weight_N: Floats, classes: int) -> Linear | Trees:
-        """A scorer with one output for two classes (log-odds of class 1), else one a class."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -98,6 +87,9 @@ class TreesRecipe:
         return scorer
 
 
+Recipe = LinearRecipe | TreesRecipe
+
+
 def _plain_tree(nodes: NDArray[np.void]) -> list[float | list[float]]:
     """Nodes as :meth:`Trees.plain` writes them."""
     return [
@@ -134,7 +126,7 @@ def out_of_fold(
     """Margins of each row by a scorer that was fitted to other groups, shape (n, 1) or (n, classes)."""
     margins = np.empty((len(label_N), 1 if classes == 2 else classes))
     for learned, judged in folds(group_N):
-        scorer: Scorer = recipe.fit(features_NF[learned], label_N[learned], weight_N[learned], classes)
+        scorer = recipe.fit(features_NF[learned], label_N[learned], weight_N[learned], classes)
         margins[judged] = scorer.margins(features_NF[judged])
     return margins
 

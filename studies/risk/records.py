@@ -58,7 +58,6 @@ class Records:
         return len(self.run)
 
     def where(self, chosen: NDArray[np.bool_]) -> Self:
-        """Some of the records."""
         return type(self)(**{item.name: getattr(self, item.name)[chosen] for item in fields(self)})
 
     @property

@@ -86,7 +86,6 @@ def _counts(fitted: Fit, source: Source) -> Counts:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Leave each statistic and each source out of the robust R-Metric's fit, and score what is left.")
     p.add_argument("--data", type=Path, default=DATA, help="folder of the data sets")
     p.add_jobs()

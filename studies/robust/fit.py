@@ -80,12 +80,11 @@ class Fit:
 def fit(sources: Sequence[Source], budget_per_step: float = BUDGET_PER_STEP) -> Fit:
     """Tails of all sources, and the lowest threshold that keeps the budget in each of them.
 
-    The worst source decides, for the tails as for the threshold: what is everyday anywhere surprises nobody.
+    The worst source decides, for the tails as for the threshold: what is everyday anywhere surprises nobody. Nothing
+    but healthy records is looked at.
 
     Parameters
     ----------
-    sources
-        Runs to fit to. Nothing but their healthy records is looked at.
     budget_per_step
         False alarms a healthy step (of strangers' runs: a record) in each source.
 
@@ -175,7 +174,6 @@ def statistics_of(runs: Sequence[Run], jobs: int | None = None) -> Floats:
 
 
 def settings_of(sources: Sequence[Source], checksums: dict[str, str], budget_per_step: float) -> dict[str, Any]:
-    """Contents of a settings file."""
     fitted = fit(sources, budget_per_step)
     return {
         "version": VERSION,
@@ -226,7 +224,6 @@ def zoo(path: Path, jobs: int | None = None) -> Source:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Fit the robust R-Metric to healthy records: of studies' fit halves (odd repetitions).")
     p.add_argument("--from", dest="logs", type=Path, nargs="*", default=[], help="studies: folders or .parquet files")
     p.add_argument("--strangers", type=Path, nargs="*", default=[], help="data sets of strangers' runs (.parquet)")

@@ -51,7 +51,6 @@ class Verdicts:
 
     @property
     def failed(self) -> bool:
-        """True if the run failed."""
         return (self.run.terminal or {}).get("event") == FAILURE
 
 
@@ -85,7 +84,6 @@ def row_of(source: str, name: str, found: Sequence[Verdicts]) -> list[object]:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Stream the rules of GoBack and StopDoomed over published runs.")
     published = [DATA / f"{name}.parquet" for name in SETS]
     p.add_argument("data", type=Path, nargs="*", default=published, help="data sets (default: those in data/)")
@@ -98,7 +96,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, stream, print."""
     args = parser().parse_args(argv)
     rows, concerned = [], []
     for file in args.data:

@@ -66,7 +66,6 @@ def healthy_steps(results: Sequence[dict[str, Any]]) -> int:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Print what going back was worth, from the results of studies.rollback.run.")
     p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder of the results")
     return p
@@ -74,7 +73,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, read, print."""
     out = parser().parse_args(argv).out
     results = read_results(out)
     rows = rows_of(results)

@@ -149,7 +149,6 @@ def write_group(group: Group, folder: Path) -> None:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Train failing runs alone and with GoBack, beside their healthy twins.")
     p.add_argument("--data", type=Path, default=DATA, metavar="FOLDER", help="published runs with their indices")
     p.add_argument("--out", type=Path, default=Path("results/rollback"), metavar="FOLDER", help="folder for results")

@@ -27,7 +27,6 @@ CAMPAIGN_OPTIONS = (*DRAW_OPTIONS, "seed", "model", "dtype", "window")
 
 
 def parser() -> Parser:
-    """Command line of the suite."""
     p = Parser(
         "Flip single bits in a real training run and see what comes of it.", prog="run_case_study.py --suite sdc"
     )

@@ -40,7 +40,6 @@ def judged_steps_of(observations: Observations) -> dict[str, tuple[int, int]]:
 
 
 def _scores(name: str, observations: Observations) -> tuple[np.ndarray, float]:
-    """Scores and threshold of a detector."""
     detector = make_detector(name)
     kept = {key: column for key, column in observations.columns.items() if key not in MACHINE_MEASUREMENTS}
     return detector.score_run(Observations(observations.step, kept, observations.evaluated)), detector.threshold

@@ -31,7 +31,6 @@ KERNELS = (
 
 
 def draw(frame: pd.DataFrame, about: str) -> Drawing:
-    """The figure of a campaign."""
     caption = (
         "Single flipped bits: for each stage, above, the share of outcomes of each bit; below, a cell a bit and kernel "
         "with the outcomes of its flips side by side. An empty cell was not hit. s: sign, e: exponent, m: mantissa "

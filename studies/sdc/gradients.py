@@ -30,11 +30,6 @@ class GradientSketch:
 
     with fixed random signs (a count sketch). Hooks on the parameters see what this process or this pass has made: under
     ``DistributedDataParallel`` the local gradient before it is averaged. A parameter without a gradient counts as 0.
-
-    Parameters
-    ----------
-    model
-        Its trainable parameters are watched.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -122,13 +117,7 @@ class Disagreement:
 
 
 def disagreement(taken_WK: Tensor) -> Disagreement:
-    """Compare the workers.
-
-    Parameters
-    ----------
-    taken_WK
-        What :meth:`GradientSketch.take` gave of each worker, shape (workers, 1 + n).
-    """
+    """Compare the workers. ``taken_WK``: what :meth:`GradientSketch.take` gave of each, shape (workers, 1 + n)."""
     taken = taken_WK.detach().cpu().double().numpy()
     if len(taken) < FEWEST:
         nothing = np.full(len(taken), np.nan)

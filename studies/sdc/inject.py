@@ -58,7 +58,6 @@ class _BitFlip:
         )
 
     def apply(self, tensor: Tensor) -> None:
-        """Flip the bit in place."""
         injection = self._injection
         if injection.element >= tensor.numel() or injection.bit >= float_format(tensor.dtype).bits:
             raise UserError(

@@ -193,6 +193,8 @@ class Diagnosis:
 def localise(evidence: StepEvidence, products: Sequence[Product]) -> Diagnosis:
     """Name the place.
 
+    ``products`` are those of a pass of the healthy model (:func:`studies.sdc.products.products_of`).
+
     1. Memory that is not what it was when the last step ended: that tensor. (Recomputing it agrees with itself.)
     2. Outputs of modules that differ: the forward pass of that worker; the products between the last module that agrees
        and the first that does not.
@@ -200,13 +202,6 @@ def localise(evidence: StepEvidence, products: Sequence[Product]) -> Diagnosis:
        payload, which look the same. Several: the products whose gradient flows to these parameters and to no others,
        or to those that differ least from them (a small difference may be rounded away on the way).
     4. Only the sums differ: the gradient in memory.
-
-    Parameters
-    ----------
-    evidence
-        Of the step.
-    products
-        Of a pass of the healthy model: :func:`studies.sdc.products.products_of`.
     """
     injected, recomputed = evidence.injected, evidence.recomputed
     changed = _differing(evidence.stored, injected.memory)
@@ -258,7 +253,6 @@ class DiagnosisScore:
 
 
 def score_diagnosis(diagnosis: Diagnosis, truth: Injection) -> DiagnosisScore:
-    """Score a diagnosis."""
     if not diagnosis.visible:
         return DiagnosisScore(False, None, None, None, 0)
     worker = None if truth.worker is None else diagnosis.workers == (truth.worker,)

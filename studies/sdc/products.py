@@ -163,7 +163,6 @@ class _Recorder(TorchDispatchMode):
         self._entered = False
 
     def products(self) -> tuple[Product, ...]:
-        """The products that were noted."""
         return tuple(self._products)
 
     def __enter__(self) -> _Recorder:

@@ -98,16 +98,8 @@ MADE = (*(f"{name}.*" for name in (*TABLES, figure.NAME)), "captions.md", OUTCOM
 def write_results(result: CampaignResult, healthy: HealthyRepair | None, out: Path, command: str) -> list[Table]:
     """Tables, map, ``outcomes.csv``, ``campaign.json`` and, last, ``summary.json``; returns the tables for the screen.
 
-    Parameters
-    ----------
-    result
-        The campaign; its logs must still be in ``result.out``.
-    healthy
-        What the policy did to a healthy run; None: not measured.
-    out
-        Existing folder. Results of an earlier campaign in it are replaced.
-    command
-        What was typed; it stands in the summary and the captions.
+    Results of an earlier campaign are replaced. The logs must still be in ``result.out``. Without ``healthy`` nobody
+    measured what the policy does to a healthy run.
     """
     for pattern in MADE:
         for old in out.glob(pattern):

@@ -66,8 +66,6 @@ class RepairedRun:
 
 @dataclass(frozen=True)
 class InjectionResult:
-    """Result of one injection."""
-
     number: int
     """Position in the campaign."""
     injection: Injection
@@ -238,12 +236,8 @@ def run_campaign(
 
     Parameters
     ----------
-    campaign
-        What to do.
     out
         Existing folder for the logs: the twin's, and one an injection. Those of an earlier campaign are replaced.
-    jobs
-        Processes.
     policy
         Makes the repair policy with which every harmful injection is done a second time; the twin has it as well.
     on_progress

@@ -48,7 +48,6 @@ def sensitivity_table(frame: pd.DataFrame, about: str) -> Table:
 
 
 def bits_table(frame: pd.DataFrame, about: str) -> Table:
-    """One row a stage and bit."""
     rows: list[dict[str, Cell]] = [
         {"stage": str(keys[0]), "bit": str(keys[1]), **_outcomes(group)}
         for keys, group in sorted(

@@ -72,7 +72,6 @@ class Twin:
     """Interventions of the policy, all of them false; 0 without a policy."""
 
     def packed(self) -> bytes:
-        """The twin as bytes for another process."""
         buffer = io.BytesIO()
         plain = {
             "snapshots": {step: snapshot.packed() for step, snapshot in self.snapshots.items()},
@@ -86,7 +85,6 @@ class Twin:
 
     @classmethod
     def unpacked(cls, packed: bytes) -> Twin:
-        """The twin that :meth:`packed` was called on."""
         parts = torch.load(io.BytesIO(packed), weights_only=True)
         snapshots = {step: Snapshot.unpacked(snapshot) for step, snapshot in parts.pop("snapshots").items()}
         return cls(snapshots, {step: WindowEnd(**end) for step, end in parts.pop("ends").items()}, **parts)

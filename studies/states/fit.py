@@ -81,7 +81,6 @@ def false_states(scores: pd.DataFrame, *, left_out: bool) -> pd.DataFrame:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Learn from healthy runs how rare each state's evidence is.")
     p.add_argument("--data", nargs="+", type=Path, metavar="FILE", help="data sets or folders of logs")
     p.add_argument("--strangers", type=Path, metavar="FOLDER", help="strangers' runs")

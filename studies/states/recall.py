@@ -37,7 +37,6 @@ def recall(seeds: int) -> pd.DataFrame:
 
 
 def parser() -> Parser:
-    """Command line of this module."""
     p = Parser("Train short runs that end in a known state, and print how many are recognised.")
     p.add_argument("--seeds", type=whole_number(1), default=20, metavar="N", help="runs of each kind")
     return p
@@ -45,7 +44,6 @@ def parser() -> Parser:
 
 @script
 def main(argv: Sequence[str] | None = None) -> None:
-    """Parse, train, print."""
     print(recall(parser().parse_args(argv).seeds).to_markdown(index=False))
 
 

@@ -41,7 +41,6 @@ class Training:
         self.optimizer = torch.optim.Adam(self.network.parameters(), lr=1e-3)
 
     def batch(self) -> tuple[Tensor, Tensor]:
-        """Examples of the next step."""
         x, y = self.examples
         rows = torch.randint(len(x), (min(BATCH, len(x)),), generator=self.generator)
         return x[rows], y[rows]
@@ -62,25 +61,21 @@ def healthy(training: Training, step: int) -> None:
 
 
 def healthy_sgd(training: Training, step: int) -> None:
-    """Use SGD with momentum."""
     if step == 1:
         training.optimizer = torch.optim.SGD(training.network.parameters(), lr=0.05, momentum=0.9)
 
 
 def healthy_dropout(training: Training, step: int) -> None:
-    """Use dropout."""
     if step == 1:
         layers = list(training.network.children())
         training.network = nn.Sequential(*layers[:2], nn.Dropout(0.5), layers[2])
 
 
 def no_rate(training: Training, step: int) -> None:
-    """Learn at a rate of 0."""
     training.optimizer.param_groups[0]["lr"] = 0.0
 
 
 def labels_drawn_anew(training: Training, step: int) -> None:
-    """Draw all labels at random, anew in each step."""
     training.random_labels()
 
 

@@ -73,9 +73,7 @@ def assert_gives_back(folder: Path, runs: list[Run]) -> None:
         assert_same(run, read_log(path))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Round trip
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Round trip ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("folder", [REAL_RUNS, ROOT / "logs_FULL_METRIC" / "sample"], ids=lambda path: path.name)
@@ -175,9 +173,7 @@ def test_runs_in_memory_come_back_at_the_precision_of_a_log(study: Path, tmp_pat
         write_runs(runs, tmp_path / "strangers.parquet", [{"licence": "MIT"}] * len(runs))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# As a study
-# ---------------------------------------------------------------------------------------------------------------------
+# --- As a study ------------------------------------------------------------------------------------------------------
 
 
 def test_a_study_is_the_same_from_logs_and_from_the_data_set(study: Path, data_set: Path) -> None:
@@ -266,9 +262,7 @@ def test_the_name_of_an_unpacked_run_may_have_folders_but_leads_nowhere_else(
     assert sorted(path.name for path in (out / "lr").iterdir()) == ["0.1.jsonl", "0.2.jsonl"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Bad input
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Bad input -------------------------------------------------------------------------------------------------------
 
 
 def rewritten(path: Path, table: pa.Table) -> Path:
@@ -330,9 +324,7 @@ def test_logs_that_cannot_be_written(study: Path, tmp_path: Path) -> None:
         write_data_set(tmp_path / "only_empty", tmp_path / "runs.parquet", jobs=1)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Commands and card
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Commands and card -----------------------------------------------------------------------------------------------
 
 
 def test_the_command_says_what_it_wrote(study: Path, tmp_path: Path, capsys) -> None:

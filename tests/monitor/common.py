@@ -15,6 +15,7 @@ from rmetric.detectors import StreamingDetector
 from rmetric.live.run import Batch, LanguageModelRun
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.step_measurer import StepMeasurer
 
 
@@ -35,8 +36,9 @@ def backward(run: LanguageModelRun, batch: Batch, workers: int = 1) -> Tensor:
 def measurer_of(run: LanguageModelRun) -> StepMeasurer:
     """Measures the steps of a run as a monitor with the default settings does."""
     return StepMeasurer(
-        run.model, run.optimizer, scaler=None, update_entries=None, attention_logits=False, mechanism=None
-    )
+        run.model, run.optimizer, scaler=None, parameters=None, update_entries=None, attention_logits=False,
+        mechanism=None, phases=None, interval=RecordInterval(1),
+    )  # fmt: skip
 
 
 class Scheduled(StreamingDetector):

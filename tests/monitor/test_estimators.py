@@ -13,8 +13,9 @@ import torch
 from rmetric.measurements import Observation
 from rmetric.monitor.estimators import TRAINING, VALIDATION, Estimators, LossDrift
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.step_measurer import ArrivedStep, unmeasured_step
-from rmetric.monitor.transfer import DeviceTransfer, StepNumbers
+from rmetric.monitor.transfer import DeviceTransfer, StepComputation, StepNumbers
 
 
 def step_numbers(norms: list[float], parts: list[float] | None = None, **scalars: float) -> StepNumbers:
@@ -33,7 +34,9 @@ def observe(
     reports: Sequence[HardwareReport] = (),
 ) -> Observation:
     requiring = None if required is None else [True] * required
-    pending = replace(unmeasured_step(step, step_time_s), dispersion_source="workers", requiring=requiring)
+    pending = replace(
+        unmeasured_step(step, step_time_s, SinceRecord()), dispersion_source="workers", requiring=requiring
+    )
     return estimators.observe(ArrivedStep(pending, numbers, reports))
 
 
@@ -119,19 +122,20 @@ def test_drift_changes_its_source_with_the_second_validation() -> None:
 
 def test_a_packet_brings_every_number_back() -> None:
     scalars = {"a": torch.tensor(1.5), "nothing": None, "b": torch.tensor([2.5], dtype=torch.float64)}
-    transfer = DeviceTransfer([0, 3], torch.tensor([3.0, math.inf]), torch.tensor([4.0, 5.0, 6.0]), scalars)
+    norms, parts = torch.tensor([3.0, math.inf]), torch.tensor([4.0, 5.0, 6.0])
+    transfer = DeviceTransfer(StepComputation(gradients=[0, 3], norms=norms, parts=parts), scalars)
     numbers = transfer.read()
     assert (numbers.gradients, numbers.scalars) == ([0, 3], {"a": 1.5, "b": 2.5})
     assert (numbers.norms.tolist(), numbers.parts.tolist()) == ([3.0, math.inf], [4.0, 5.0, 6.0])
 
 
 def test_a_packet_of_nothing_is_empty() -> None:
-    numbers = DeviceTransfer([], None, None, {}).read()
+    numbers = DeviceTransfer(StepComputation(), {}).read()
     assert (len(numbers.norms), len(numbers.parts), numbers.scalars) == (0, 0, {})
 
 
 def test_a_packet_is_not_changed_by_what_comes_after() -> None:
     norms = torch.tensor([1.0, 2.0])
-    transfer = DeviceTransfer([0, 1], norms, None, {})
+    transfer = DeviceTransfer(StepComputation(gradients=[0, 1], norms=norms), {})
     norms.fill_(9.0)
     assert transfer.read().norms.tolist() == pytest.approx([1.0, 2.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import subprocess
 import sys
@@ -14,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rmetric.monitor import waits
-from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.waits import ThreadWaits, Waits, own_clock
+from rmetric.monitor import step_clock
+from rmetric.monitor.step_clock import StepClock, ThreadWaits, Waits, own_clock
 
 BUSY = """
 import os
@@ -98,20 +96,12 @@ def test_a_forked_process_counts_its_own_waits_and_no_file_is_left_open() -> Non
     assert files() == before
 
 
-def test_a_file_that_is_open_is_not_copied() -> None:
-    waited = Waits()
-    with pytest.raises(TypeError, match="cannot be copied"):
-        copy.deepcopy(waited)
-    with pytest.raises(TypeError, match="cannot be copied"):
-        copy.copy(waited._thread)
-
-
 def test_where_nobody_counts_waits_there_are_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for content in (None, "", "not numbers here"):
         path = tmp_path / "schedstat"
         if content is not None:
             path.write_text(content)
-        monkeypatch.setattr(waits, "COUNTED", str(path))
+        monkeypatch.setattr(step_clock, "COUNTED", str(path))
         waited = Waits()
         assert waited() == waited() == 0.0
 
@@ -132,7 +122,7 @@ def crowded() -> Iterator[None]:
 
 
 counted = pytest.mark.skipif(
-    not Path(waits.COUNTED).exists(), reason="this system does not count waits for a processor"
+    not Path(step_clock.COUNTED).exists(), reason="this system does not count waits for a processor"
 )
 
 

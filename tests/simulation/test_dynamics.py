@@ -105,6 +105,18 @@ def test_correlated_noise_leaves_its_draws_alone_and_knows_no_neighbours() -> No
     assert np.array_equal(correlated(draws[1:2], 4.0)[0], together[1])
 
 
+@pytest.mark.parametrize("correlation_steps", [0.3, 3.2, 40.0])
+@pytest.mark.parametrize("steps", [1, 600, 5001])
+def test_correlated_noise_is_that_of_one_step_after_the_other(steps: int, correlation_steps: float) -> None:
+    draws = np.random.default_rng(2).standard_normal((3, steps))
+    remaining = math.exp(-1.0 / correlation_steps)
+    expected = draws.copy()
+    expected[:, 1:] *= math.sqrt(1.0 - remaining**2)
+    for step in range(1, steps):
+        expected[:, step] += remaining * expected[:, step - 1]
+    assert np.array_equal(correlated(draws, correlation_steps), expected)
+
+
 def test_a_displacement_shows_in_full_when_small_and_saturates_when_large() -> None:
     shown = visible(np.array([0.0, 1e-6, 1e-3, 1.0, 100.0, 1e9]), initial_loss=10.0)
     assert shown[0] == 0.0

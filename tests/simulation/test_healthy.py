@@ -104,7 +104,7 @@ def _worker_norms(tail: float) -> np.ndarray:
     healthy = healthy_processes(architecture, streams, parameters)
     nothing = Excess(np.zeros((4, 1500)), np.zeros((4, 1500)))
     processes = undisturbed(architecture, healthy, 4, 1500, parameters, {})
-    return np.stack(list(worker_norms(parameters, streams, healthy, processes, nothing)))
+    return np.stack(list(worker_norms(parameters, streams, healthy, processes, nothing, [1500] * 4)))
 
 
 def test_the_spread_over_workers_has_heavy_tails() -> None:

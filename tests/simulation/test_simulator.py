@@ -226,6 +226,17 @@ def test_traces_are_numbers_until_the_loss_is_not(traces: Traces) -> None:
             assert np.isfinite(getattr(traces, key)[row]).all(), key
 
 
+def test_gradients_are_those_of_the_whole_run_until_no_more_are_wanted(specs: list[RunSpec], traces: Traces) -> None:
+    ends = [1 + 37 * row % STEPS for row in range(len(specs))]
+    some = TrainingSimulator().simulate(specs, lambda judged: ends)
+    for row, end in enumerate(ends):
+        for key in ("grad_norm", "sigma_sq"):
+            values, whole = getattr(some, key)[row], getattr(traces, key)[row]
+            assert np.array_equal(values[:end], whole[:end], equal_nan=True), key
+            assert np.isnan(values[end:]).all(), key
+        assert np.array_equal(some.training_loss[row], traces.training_loss[row], equal_nan=True)
+
+
 def test_non_finite_values_are_counted_from_the_step_on_at_which_they_begin(traces: Traces) -> None:
     for row, broken in enumerate(traces.non_finite_step):
         expected = np.isnan(traces.grad_norm[row]).astype(float)

@@ -8,8 +8,8 @@ import pytest
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import load_study
 from rmetric.streams import RunStreams
-from studies.cluster import Job, Warnings, measured_warnings
-from studies.cluster.job import CORRUPTION
+from studies.cluster.job import CORRUPTION, Job
+from studies.cluster.policies import Warnings, measured_warnings
 from tests.evaluation.builders import build_log
 
 NODE = "NODE_FAILURE"

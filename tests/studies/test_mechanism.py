@@ -38,9 +38,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> MechanismResults:
     return MechanismResults.of(write_study(tmp_path_factory.mktemp("logs")), jobs=1, draws=50)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Thresholds
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Thresholds ------------------------------------------------------------------------------------------------------
 
 
 def test_a_seed_has_no_part_in_its_own_threshold(results: MechanismResults) -> None:
@@ -60,9 +58,7 @@ def test_a_seed_has_no_part_in_its_own_threshold(results: MechanismResults) -> N
     assert false_alarms(louder, dict.fromkeys((1, 2, 3), 50.0), results.repetition) >= 1
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Findings
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Findings --------------------------------------------------------------------------------------------------------
 
 
 def test_the_lead_is_the_departure_less_the_alarm(results: MechanismResults) -> None:
@@ -113,9 +109,7 @@ def test_an_alarm_before_the_onset_is_a_false_one_and_none_for_the_fault(results
     assert loud.first_alarm(index, "qk_entropy", "default") is None  # it began before the onset and went on
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tables, figures, files
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Tables, figures, files ------------------------------------------------------------------------------------------
 
 
 def test_the_signature_table_reads_as_it_is_meant(results: MechanismResults) -> None:

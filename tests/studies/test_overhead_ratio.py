@@ -14,10 +14,18 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Table, to_csv, to_markdown
 from studies.catalogue import Inputs
-from studies.cluster import Job, MeasuredWarnings, RepairEffect, Warnings
 from studies.cluster import figure as picture
 from studies.cluster import report as overhead_ratio
-from studies.cluster.policies import BOUND, CHECKPOINTS, WITH_REPAIR, WITH_WARNINGS
+from studies.cluster.job import Job
+from studies.cluster.policies import (
+    BOUND,
+    CHECKPOINTS,
+    WITH_REPAIR,
+    WITH_WARNINGS,
+    MeasuredWarnings,
+    RepairEffect,
+    Warnings,
+)
 from studies.live_results import LiveResults
 from studies.paper.figures import draw_figures
 from studies.paper.tables import build_tables
@@ -35,7 +43,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def tables(evaluator: Evaluator) -> list[Table]:
-    return build_tables(evaluator, live=CAMPAIGN, numbers=["17"])
+    return build_tables(Inputs({"real": evaluator}, live=CAMPAIGN), ["17"])
 
 
 def scores(table: Table, key: str) -> list[Score]:
@@ -97,7 +105,7 @@ def test_the_variants_differ_from_the_base_in_what_they_say() -> None:
 
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes(evaluator: Evaluator, tables: list[Table]) -> None:
-    again = build_tables({"real": evaluator}, live=CAMPAIGN, numbers=["17"])
+    again = build_tables(Inputs({"real": evaluator}, live=CAMPAIGN), ["17"])
     assert [to_csv(table) for table in again] == [to_csv(table) for table in tables]
 
 
@@ -105,7 +113,7 @@ def test_the_same_seed_gives_the_same_bytes(evaluator: Evaluator, tables: list[T
 def test_without_the_detector_the_cells_say_why(evaluator: Evaluator) -> None:
     blind = Evaluator(evaluator.study, {"r_metric": evaluator.detectors["r_metric"]}, evaluator.scores,
                       evaluator.signals_3N, draws=20)  # fmt: skip
-    table = build_tables(blind, numbers=["17"])[0]
+    table = build_tables(Inputs({"real": blind}), ["17"])[0]
     text = to_markdown(table)
     assert text.count("r_metric_robust was not asked for") == 2  # caption and note
     assert [score.defined for score in scores(table, "tor")] == 5 * [True, False, False, True]
@@ -114,7 +122,7 @@ def test_without_the_detector_the_cells_say_why(evaluator: Evaluator) -> None:
 def test_a_simulated_study_has_no_such_table(tmp_path: Path) -> None:
     study = load_study(build_logs(tmp_path / "logs", backend="simulator"), jobs=1)
     simulated = Evaluator.of(study, ["r_metric"], jobs=1, draws=20)
-    assert build_tables(simulated, numbers=["17"]) == []
+    assert build_tables(Inputs({"simulated": simulated}), ["17"]) == []
 
 
 @pytest.mark.long

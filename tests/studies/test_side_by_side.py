@@ -79,13 +79,13 @@ def target(beside: dict[str, dict[str, Evaluator]]) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def tables(studies: dict[str, Evaluator], beside: dict[str, dict[str, Evaluator]]) -> dict[str, Table]:
-    return {table.name: table for table in build_tables(studies, beside=beside)}
+    return {table.name: table for table in build_tables(Inputs(studies, beside))}
 
 
 @pytest.fixture(scope="module")
 def alone(studies: dict[str, Evaluator]) -> dict[str, list[Table]]:
     """The tables of each study alone."""
-    return {study: build_tables(ev) for study, ev in studies.items()}
+    return {study: build_tables(Inputs({study: ev})) for study, ev in studies.items()}
 
 
 def test_latex_can_write_all_that_tables_of_both_studies_say(tables: dict[str, Table]) -> None:
@@ -93,9 +93,7 @@ def test_latex_can_write_all_that_tables_of_both_studies_say(tables: dict[str, T
         assert "U+" not in to_latex(table), table.name
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Which studies
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Which studies ---------------------------------------------------------------------------------------------------
 
 
 def test_studies_are_called_by_their_backend(sources: list[Path], tmp_path: Path) -> None:
@@ -120,15 +118,10 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
     assert not load_extra_sets(part, {"file": f"{sources[1]}:{part}"}, 1)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Tables
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Tables ----------------------------------------------------------------------------------------------------------
 
 
-def test_one_study_alone_has_the_tables_it_always_had(
-    studies: dict[str, Evaluator], alone: dict[str, list[Table]]
-) -> None:
-    assert build_tables({"simulated": studies["simulated"]}) == alone["simulated"]
+def test_one_study_alone_has_no_column_of_studies(alone: dict[str, list[Table]]) -> None:
     assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
 
 
@@ -259,9 +252,7 @@ def test_tables_keep_to_the_screen(tables: dict[str, Table]) -> None:
     assert to_screen(tables["table_3_detectors"], 120).count("Study") > 1  # each panel says whose row it is
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Held out, transfer, weights
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Held out, transfer, weights -------------------------------------------------------------------------------------
 
 
 def test_the_held_out_comparison_is_of_the_score_half(studies: dict[str, Evaluator]) -> None:
@@ -349,9 +340,7 @@ def test_weights_are_within_their_intervals(tables: dict[str, Table], studies: d
     assert [rows[3][f"weight_{place}"].value for place in range(3)] == [0.1, 0.45, 0.7]  # type: ignore[union-attr]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Figures
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Figures ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -415,9 +404,7 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
     assert "2 of 4 detectors" in curves.draw({"": studies["real"]})[0].caption
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The scripts
-# ---------------------------------------------------------------------------------------------------------------------
+# --- The scripts -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -453,8 +440,8 @@ def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys)
 
 
 def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Table]) -> None:
-    assert build_tables(studies, numbers=["headline"]) == [tables["headline"], tables["headline_full"]]
-    assert [table.name for table in build_tables(studies, numbers=["2", "5"])] == [
+    assert build_tables(Inputs(studies), ["headline"]) == [tables["headline"], tables["headline_full"]]
+    assert [table.name for table in build_tables(Inputs(studies), ["2", "5"])] == [
         "table_2_scenario_matrix", "table_5_threshold", "table_5b_ablation",
     ]  # fmt: skip
 

@@ -25,6 +25,7 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_study
 from rmetric.reporting.table import Column, Table, latex_text, to_csv, to_latex, to_markdown, to_screen
 from studies import captions
+from studies.catalogue import Inputs
 from studies.paper.claims import ledger
 from studies.paper.tables import CATALOGUE, build_tables
 from tests.evaluation.builders import build_log, build_logs
@@ -41,7 +42,7 @@ def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Evaluator:
 
 @pytest.fixture(scope="module")
 def tables(evaluator: Evaluator) -> dict[str, Table]:
-    return {table.name: table for table in build_tables(evaluator)}
+    return {table.name: table for table in build_tables(Inputs({"simulated": evaluator}))}
 
 
 def toy(*cells: object) -> Table:
@@ -49,9 +50,7 @@ def toy(*cells: object) -> Table:
     return Table("toy", "Toy", "A 100 % toy.", [Column("name", "Name"), Column("value", "Value", 2)], rows)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Formats
-# ---------------------------------------------------------------------------------------------------------------------
+# --- Formats ---------------------------------------------------------------------------------------------------------
 
 
 def test_undefined_cells_carry_their_reason_once():
@@ -151,9 +150,7 @@ def test_a_table_without_rows_is_still_a_table(name):
         assert "A" in render(table) or "a,b" in render(table)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# A small study
-# ---------------------------------------------------------------------------------------------------------------------
+# --- A small study ---------------------------------------------------------------------------------------------------
 
 
 def test_all_tables_are_built_in_a_stable_order(tables):
@@ -250,7 +247,7 @@ def test_weights_are_fitted_on_groups_of_a_large_study_and_the_caption_says_so(e
         {group_key(run) for run in compress(evaluator.study.runs, rows)} for rows in (sampled.traced, ~sampled.traced)
     ]
     assert groups[0].isdisjoint(groups[1])
-    captions = [build_tables(each, numbers=["11"])[0].caption for each in (evaluator, sampled)]
+    captions = [build_tables(Inputs({"simulated": each}), ["11"])[0].caption for each in (evaluator, sampled)]
     assert ["evenly spaced groups" in caption for caption in captions] == [False, True]
 
 
@@ -261,9 +258,7 @@ def test_the_same_seed_gives_the_same_intervals(evaluator):
     assert other.summary("loss_spike", "paper") != evaluator.summary("loss_spike", "paper")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The script
-# ---------------------------------------------------------------------------------------------------------------------
+# --- The script ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -330,7 +325,7 @@ def test_a_detector_that_scores_no_record_is_not_quiet(tmp_path, clean_registrie
             return np.full(len(observations), np.nan)
 
     evaluator = Evaluator.of(load_study(build_logs(tmp_path / "logs"), jobs=1), ["r_metric", "mute"], jobs=1, draws=20)
-    tables = build_tables(evaluator, numbers=["3"])
+    tables = build_tables(Inputs({"simulated": evaluator}), ["3"])
     assert len(tables) == 4
     for table in tables:
         cells = table.frame.set_index("detector").loc["mute"].drop("threshold", errors="ignore")

@@ -1,45 +1,7 @@
 """Bugs that people really make, in a family a file: all of them are brought upon live runs alone."""
 
+from rmetric.faults.bugs import data, gradients, graph, labels, loss, modes, optimizer, schedule, weights
 from rmetric.faults.bugs.base import Bug
-from rmetric.faults.bugs.data import (
-    FewBatches,
-    InputsZeroed,
-    NanBatch,
-    SameBatchForEver,
-    ShufflingOff,
-    TargetLeaks,
-    WorkersShareSeed,
-    WrongNormalisation,
-)
-from rmetric.faults.bugs.gradients import (
-    AccumulationNotDivided,
-    GradientClippedTooLow,
-    GradientSign,
-    GradientsScaled,
-    MissingZeroGrad,
-    NoClipping,
-    StaleGradients,
-)
-from rmetric.faults.bugs.graph import DetachedPart, HalfFrozen
-from rmetric.faults.bugs.labels import LabelMapShift, LabelsMisaligned, LabelsWrapped, TokenizerMismatch
-from rmetric.faults.bugs.loss import LossOverPadding, LossSummed
-from rmetric.faults.bugs.modes import DropoutState, DropoutTooHigh, EvalModeInTraining, NormStatisticsFrozen
-from rmetric.faults.bugs.optimizer import (
-    MomentumWrong,
-    OptimizerStateLost,
-    ParametersNotInOptimizer,
-    WeightDecayTooLarge,
-)
-from rmetric.faults.bugs.schedule import LearningRateZero, ScheduleRestarted, ScheduleSteppedTwice
-from rmetric.faults.bugs.weights import (
-    AverageNotTakenOut,
-    Bf16Weights,
-    EmbeddingCorrupted,
-    LayerReinitialised,
-    StaleWeights,
-    WeightsRot,
-    WorkersDrift,
-)
 
 BUGS_OF_PARTS = (
     "DROPOUT_STATE",
@@ -110,46 +72,14 @@ __all__ = [
     "BUGS_2",
     "BUGS_OF_PARTS",
     "SETS_OF_BUGS",
-    "AccumulationNotDivided",
-    "AverageNotTakenOut",
-    "Bf16Weights",
     "Bug",
-    "DetachedPart",
-    "DropoutState",
-    "DropoutTooHigh",
-    "EmbeddingCorrupted",
-    "EvalModeInTraining",
-    "FewBatches",
-    "GradientClippedTooLow",
-    "GradientSign",
-    "GradientsScaled",
-    "HalfFrozen",
-    "InputsZeroed",
-    "LabelMapShift",
-    "LabelsMisaligned",
-    "LabelsWrapped",
-    "LayerReinitialised",
-    "LearningRateZero",
-    "LossOverPadding",
-    "LossSummed",
-    "MissingZeroGrad",
-    "MomentumWrong",
-    "NanBatch",
-    "NoClipping",
-    "NormStatisticsFrozen",
-    "OptimizerStateLost",
-    "ParametersNotInOptimizer",
-    "SameBatchForEver",
-    "ScheduleRestarted",
-    "ScheduleSteppedTwice",
-    "ShufflingOff",
-    "StaleGradients",
-    "StaleWeights",
-    "TargetLeaks",
-    "TokenizerMismatch",
-    "WeightDecayTooLarge",
-    "WeightsRot",
-    "WorkersDrift",
-    "WorkersShareSeed",
-    "WrongNormalisation",
+    "data",
+    "gradients",
+    "graph",
+    "labels",
+    "loss",
+    "modes",
+    "optimizer",
+    "schedule",
+    "weights",
 ]

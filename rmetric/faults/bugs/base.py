@@ -68,7 +68,6 @@ def randomness_kept(training: LiveRun) -> AbstractContextManager[None]:
 
 
 def is_distributed(training: LiveRun) -> bool:
-    """Whether the model is replicated by DistributedDataParallel."""
     from torch.nn.parallel import DistributedDataParallel
 
     return isinstance(training.model, DistributedDataParallel)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -65,10 +65,8 @@ class SameBatchForEver(Bug):
 
     source = "Karpathy 2019, A Recipe for Training Neural Networks (overfit one batch: as a test, that is)"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
-        with _in_turn(training, batches=1):
-            yield
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        return _in_turn(training, batches=1)
 
 
 @register_fault("WORKERS_SHARE_SEED")
@@ -86,8 +84,7 @@ class WorkersShareSeed(Bug):
     workers: int = 4
     """Times that each example is there, at least 2, as far as a batch has examples."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         tensors_of(training.held_out_batch("validation"), self)
 
         def repeated(rows: Tensor) -> Tensor:
@@ -95,8 +92,7 @@ class WorkersShareSeed(Bug):
             copies = -(-len(rows) // len(own))
             return own.repeat(copies, *(1 for _ in rows.shape[1:]))[: len(rows)]
 
-        with training.at("batch", lambda batch: in_each_field(batch, self, repeated)):
-            yield
+        return training.at("batch", lambda batch: in_each_field(batch, self, repeated))
 
 
 @register_fault("WRONG_NORMALISATION")
@@ -111,15 +107,13 @@ class WrongNormalisation(Bug):
     factor: float = 255.0
     """Multiple of the right inputs, above 0."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         inputs_of(training.held_out_batch("validation"), self)
 
         def scaled(batch: Any) -> Any:
             return replace(batch, inputs=inputs_of(batch, self) * self.factor)
 
-        with training.at("batch", scaled):
-            yield
+        return training.at("batch", scaled)
 
 
 @register_fault("SHUFFLING_OFF")
@@ -141,8 +135,7 @@ class ShufflingOff(Bug):
     steps_a_class: int = 20
     """Steps until the next class comes, at least 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         classes = self._classes(training.held_out_batch("validation"))
         steps = count()
 
@@ -160,8 +153,7 @@ class ShufflingOff(Bug):
             kept = np.resize(np.flatnonzero(labels == chosen), rows).tolist()
             return in_each_field(many, self, lambda column: column[kept])
 
-        with training.at("batch", sorted_by_class):
-            yield
+        return training.at("batch", sorted_by_class)
 
     def _classes(self, batch: Any) -> list[int]:
         labels = labels_of(batch, self)
@@ -190,14 +182,11 @@ class FewBatches(Bug):
     batches: int = 6
     """Batches that are served, at least 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
-        with _in_turn(training, self.batches):
-            yield
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
+        return _in_turn(training, self.batches)
 
 
-@contextmanager
-def _in_turn(training: LiveRun, batches: int) -> Iterator[None]:
+def _in_turn(training: LiveRun, batches: int) -> AbstractContextManager[None]:
     """Serve the next batches, so many of them, again and again."""
     kept: list[Any] = []
     turns = count()
@@ -207,8 +196,7 @@ def _in_turn(training: LiveRun, batches: int) -> Iterator[None]:
             kept.append(batch)
         return kept[next(turns) % batches]
 
-    with training.at("batch", served):
-        yield
+    return training.at("batch", served)
 
 
 @register_fault("INPUTS_ZEROED")
@@ -222,16 +210,14 @@ class InputsZeroed(PartialBug):
     share: float = 0.7
     """Share of the batches, drawn step by step; above 0 and up to 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         inputs_of(training.held_out_batch("validation"), self)
 
         def read(batch: Any) -> Any:
             lost = training.rng(self.name).random() < self.share
             return replace(batch, inputs=inputs_of(batch, self) * 0.0) if lost else batch
 
-        with training.at("batch", read):
-            yield
+        return training.at("batch", read)
 
 
 @register_fault("TARGET_LEAKS")
@@ -245,8 +231,7 @@ class TargetLeaks(Bug):
 
     source = "Kaufman et al. 2012, ACM TKDD 6(4), doi 10.1145/2382577.2382579 (leakage in data mining)"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         example = training.held_out_batch("validation")
         inputs_of(example, self)
         if targets_of(example, self).ndim != 1:
@@ -258,5 +243,4 @@ class TargetLeaks(Bug):
             features[:, 0] = targets.to(features.dtype) / targets.abs().max().clamp(min=1)
             return replace(batch, inputs=features.view_as(inputs))
 
-        with training.at("batch", leaking):
-            yield
+        return training.at("batch", leaking)

@@ -64,8 +64,7 @@ class GradientSign(PartialBug):
     share: float = 0.5
     """Share of the tensors, drawn at the onset; above 0 and up to 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         import torch
 
         tensors = trained_parameters(training)
@@ -76,8 +75,7 @@ class GradientSign(PartialBug):
         def flip() -> None:
             torch._foreach_neg_([parameter.grad for _, parameter in chosen if parameter.grad is not None])
 
-        with training.at("gradients", flip):
-            yield
+        return training.at("gradients", flip)
 
 
 @register_fault("STALE_GRADIENTS")
@@ -94,8 +92,7 @@ class StaleGradients(PartialBug):
     share: float = 0.5
     """Share of the steps, drawn step by step; above 0 and up to 1. At 1 the first gradients are applied for ever."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         before: dict[str, Tensor] = {}
 
         def apply_again() -> None:
@@ -106,8 +103,7 @@ class StaleGradients(PartialBug):
                 elif not stale and parameter.grad is not None:
                     before[name] = parameter.grad.clone()
 
-        with training.at("gradients", apply_again):
-            yield
+        return training.at("gradients", apply_again)
 
 
 @register_fault("ACCUMULATION_NOT_DIVIDED")
@@ -145,12 +141,10 @@ class GradientClippedTooLow(Bug):
     clip: float = 1e-3
     """Largest global gradient norm, above 0."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         if training.config.clip <= self.clip:
             raise UserError(f"{self.name} changes nothing: this run clips at {training.config.clip:g} already")
-        with replaced(training, "config", replace(training.config, clip=self.clip)):
-            yield
+        return replaced(training, "config", replace(training.config, clip=self.clip))
 
 
 @register_fault("NO_CLIPPING")
@@ -160,12 +154,10 @@ class NoClipping(Bug):
 
     source = "Pascanu et al. 2013, arXiv 1211.5063"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         if not math.isfinite(training.config.clip):
             raise UserError(f"{self.name} changes nothing: this run does not clip its gradients")
-        with replaced(training, "config", replace(training.config, clip=math.inf)):
-            yield
+        return replaced(training, "config", replace(training.config, clip=math.inf))
 
 
 @register_fault("GRADIENTS_SCALED")
@@ -184,8 +176,7 @@ class GradientsScaled(Bug):
         return _multiplied(training, self.factor)
 
 
-@contextmanager
-def _multiplied(training: LiveRun, factor: float) -> Iterator[None]:
+def _multiplied(training: LiveRun, factor: float) -> AbstractContextManager[None]:
     """All gradients are so many times as large."""
     import torch
 
@@ -193,5 +184,4 @@ def _multiplied(training: LiveRun, factor: float) -> Iterator[None]:
         gradients = [item.grad for _, item in trained_parameters(training) if item.grad is not None]
         torch._foreach_mul_(gradients, factor)
 
-    with training.at("gradients", multiply):
-        yield
+    return training.at("gradients", multiply)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +40,7 @@ class LabelMapShift(PartialBug):
     share: float = 0.5
     """Share of the examples (of a language model: of the sequences) in each batch; above 0 and up to 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         classes = _classes(training, self)
 
         def shift(values: Tensor, rows: list[int]) -> Tensor:
@@ -58,8 +56,7 @@ class LabelMapShift(PartialBug):
             tokens = {"input_ids": shift(batch.input_ids, rows)} if "input_ids" in tensors_of(batch, self) else {}
             return replace(batch, labels=shift(labels, rows), **tokens)
 
-        with training.at("batch", mapped):
-            yield
+        return training.at("batch", mapped)
 
 
 @register_fault("LABELS_MISALIGNED")
@@ -77,8 +74,7 @@ class LabelsMisaligned(PartialBug):
     share: float = 0.5
     """Share of the examples in each batch, from the first one on; above 0 and up to 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         targets_of(training.held_out_batch("validation"), self)
 
         def moved(batch: Any) -> Any:
@@ -88,8 +84,7 @@ class LabelsMisaligned(PartialBug):
                 return replace(batch, labels=_rolled(labels, rows, dimension=1))
             return replace(batch, labels=_rolled(labels, max(rows, 2), dimension=0))
 
-        with training.at("batch", moved):
-            yield
+        return training.at("batch", moved)
 
 
 def _has_sequences(labels: Tensor) -> bool:
@@ -115,8 +110,7 @@ class LabelsWrapped(PartialBug):
     share: float = 0.5
     """Share of the classes (or tokens) that fit, at most all but one; above 0 and up to 1."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         classes = _classes(training, self)
         fitting = min(number_of(self.share, classes), classes - 1)
 
@@ -124,8 +118,7 @@ class LabelsWrapped(PartialBug):
             labels = labels_of(batch, self)
             return replace(batch, labels=labels.where(labels <= IGNORED_LABELS, labels % fitting))
 
-        with training.at("batch", wrapped):
-            yield
+        return training.at("batch", wrapped)
 
 
 def _of_tokens(batch: Any, bug: Bug) -> list[str]:
@@ -145,8 +138,7 @@ class TokenizerMismatch(Bug):
 
     source = "Humbatova et al. 2020, arXiv 1910.11015 (missing or wrong preprocessing)"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         example = training.held_out_batch("validation")
         ids = getattr(example, _of_tokens(example, self)[0])
         tokens = int(ids.max()) + 1
@@ -159,5 +151,4 @@ class TokenizerMismatch(Bug):
         def tokenized(batch: Any) -> Any:
             return replace(batch, **{name: renumbered(getattr(batch, name)) for name in _of_tokens(batch, self)})
 
-        with training.at("batch", tokenized):
-            yield
+        return training.at("batch", tokenized)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -37,14 +37,12 @@ class DropoutState(Bug):
     dropout: Dropout = "off"
     """State in which it stays."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.monitor.modes import dropouts
 
         if not (modules := dropouts(training.model)):
             raise UserError(f"{self.name} needs a model with dropout, and this one has none")
-        with _held_in_mode(modules, training=self.dropout == "on"):
-            yield
+        return _held_in_mode(modules, training=self.dropout == "on")
 
 
 @register_fault("EVAL_MODE_IN_TRAINING")
@@ -54,8 +52,7 @@ class EvalModeInTraining(Bug):
 
     source = "Karpathy 2018, most common neural net mistakes (to toggle train and eval mode is forgotten)"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         from rmetric.monitor.modes import batch_norms, dropouts
 
         if not dropouts(training.model) and not batch_norms(training.model):
@@ -65,8 +62,7 @@ class EvalModeInTraining(Bug):
             training.model.eval()
             return batch
 
-        with training.at("batch", evaluate):
-            yield
+        return training.at("batch", evaluate)
 
 
 @register_fault("NORM_STATISTICS_FROZEN")

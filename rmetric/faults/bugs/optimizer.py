@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -86,12 +86,10 @@ class WeightDecayTooLarge(Bug):
     weight_decay: float = 10.0
     """The optimizer's setting in all groups, above 0."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         if "weight_decay" not in training.optimizer.param_groups[0]:
             raise UserError(f"{self.name} needs an optimizer with weight decay, and {_name(training)} has none")
-        with _in_groups(training, "weight_decay", lambda _: self.weight_decay):
-            yield
+        return _in_groups(training, "weight_decay", lambda _: self.weight_decay)
 
 
 @register_fault("MOMENTUM_WRONG")
@@ -111,8 +109,7 @@ class MomentumWrong(Bug):
     momentum: float = 0.99
     """Momentum, or first β, in [0, 1)."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         known = training.optimizer.param_groups[0]
         if "betas" in known:
             changed = _in_groups(training, "betas", lambda betas: (self.momentum, *betas[1:]))
@@ -120,8 +117,7 @@ class MomentumWrong(Bug):
             changed = _in_groups(training, "momentum", lambda _: self.momentum)
         else:
             raise UserError(f"{self.name} needs an optimizer with momentum, and {_name(training)} has none")
-        with changed:
-            yield
+        return changed
 
 
 def _name(training: LiveRun) -> str:

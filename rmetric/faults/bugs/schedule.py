@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,15 +28,13 @@ class LearningRateZero(Bug):
 
     source = "transformers, get_linear_schedule_with_warmup: 0 from the last step that it was told on"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         def stop(batch: Any) -> Any:
             for group in training.optimizer.param_groups:
                 group["lr"] = 0.0
             return batch
 
-        with training.at("batch", stop):
-            yield
+        return training.at("batch", stop)
 
 
 @register_fault("SCHEDULE_STEPPED_TWICE")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -81,8 +81,7 @@ class WeightsRot(Bug):
     noise: float = 1e-2
     """Standard deviation of the noise of a step, relative to the tensor's root mean square; above 0."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         import torch
 
         generator = torch.Generator(training.device)
@@ -93,8 +92,7 @@ class WeightsRot(Bug):
             for _, parameter in trained_parameters(training):
                 parameter.add_(_like(parameter, generator) * (self.noise * parameter.square().mean().sqrt()))
 
-        with training.at("update", add_noise):
-            yield
+        return training.at("update", add_noise)
 
 
 def _like(tensor: Tensor, generator: Generator) -> Tensor:
@@ -119,8 +117,7 @@ class Bf16Weights(Bug):
     precision: Precision = "bfloat16"
     """Type that the weights are rounded to."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         import torch
 
         coarse = getattr(torch, self.precision)
@@ -133,8 +130,7 @@ class Bf16Weights(Bug):
             for parameter in parameters:
                 parameter.copy_(parameter.to(coarse))
 
-        with training.at("update", round_off):
-            yield
+        return training.at("update", round_off)
 
 
 @register_fault("STALE_WEIGHTS")
@@ -191,12 +187,10 @@ class WorkersDrift(Bug):
 
     source = "TrainCheck, Jiang et al., OSDI 2025, arXiv 2506.14813 (pytorch-104336, x-jxmnop-ddp-out-of-sync)"
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         if not is_distributed(training):
             raise UserError(f"{self.name} needs a model that several processes train: DistributedDataParallel")
-        with replaced(training.model, "require_backward_grad_sync", False):
-            yield
+        return replaced(training.model, "require_backward_grad_sync", False)
 
 
 @register_fault("AVERAGE_NOT_TAKEN_OUT")
@@ -215,8 +209,7 @@ class AverageNotTakenOut(Bug):
     decay: float = 0.99
     """Share of the average that is kept in a step, in (0, 1)."""
 
-    @contextmanager
-    def inject(self, training: LiveRun) -> Iterator[None]:
+    def inject(self, training: LiveRun) -> AbstractContextManager[None]:
         import torch
 
         weights: list[Tensor] = [item for _, item in trained_parameters(training)]
@@ -228,8 +221,7 @@ class AverageNotTakenOut(Bug):
             if training.step % self.every == 0:
                 torch._foreach_copy_(weights, averages)
 
-        with training.at("update", average):
-            yield
+        return training.at("update", average)
 
 
 @register_fault("EMBEDDING_CORRUPTED")

@@ -28,7 +28,6 @@ class FloatFormat:
 
     @property
     def bits(self) -> int:
-        """Width of a number."""
         return self.mantissa + self.exponent + 1
 
     def part(self, bit: int) -> Part:

@@ -30,18 +30,7 @@ from rmetric.live.run import Batch, LiveRun, Moment
 def note_flip(training: LiveRun, tensor: Tensor, index: tuple[int, ...], flip: Flip, where: dict[str, Any]) -> None:
     """Tell the run's observer of a flip: event CORRUPTION with the exact place and the number before and after.
 
-    Parameters
-    ----------
-    training
-        The run; the event stands at the step that it is doing.
-    tensor
-        The tensor in which the bit was flipped.
-    index
-        Index of the element, one number a dimension.
-    flip
-        What was changed.
-    where
-        What else there is to say of the place.
+    ``where``: what else there is to say of the place.
     """
     training.observer.note(
         "CORRUPTION",

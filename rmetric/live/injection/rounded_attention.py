@@ -13,10 +13,9 @@ from torch.nn import functional
 from rmetric.errors import UserError
 from rmetric.network.attention import AttentionFunction, grouped_logits, masked_logits
 
-Rounding = Literal["nearest", "truncate", "up", "down"]
-"""Direction of a rounding error: nowhere on average, towards zero, towards +∞, towards −∞."""
+Rounding = Literal["truncate", "up", "down"]
+"""Direction of a rounding error: towards zero, towards +∞, towards −∞."""
 ROUNDINGS: dict[Rounding, Callable[[Tensor], Tensor | float]] = {
-    "nearest": lambda values: 0.0,
     "truncate": lambda values: -values.sign(),
     "up": lambda values: 1.0,
     "down": lambda values: -1.0,

@@ -76,22 +76,17 @@ def files_on_hub(name: str, kind: Kind) -> list[str]:
         return [file.rfilename for file in ask(name, timeout=REACH_TIMEOUT_S).siblings or []]
 
 
-def model_folder(name: str, *, allow_download: bool = True) -> Path:
+def model_folder(name: str) -> Path:
     """The local copy of a model of the hub; it is fetched if it is not there or not the newest.
 
-    Parameters
-    ----------
-    name
-        As on the hub, ``owner/name``.
-    allow_download
-        False asks nobody and takes what the local cache has. It also has the word when the hub cannot be reached.
+    The cache has the word where the hub cannot be reached, and where ``HF_HUB_OFFLINE`` says that nobody is asked.
 
     Raises
     ------
     UserError
         Not found; gated; not reachable and not in the cache; or without weights in the safetensors format.
     """
-    if not allow_download or constants.HF_HUB_OFFLINE:
+    if constants.HF_HUB_OFFLINE:
         return _cached(name, "downloading is switched off")
     try:
         files = files_on_hub(name, "model")
@@ -161,7 +156,7 @@ class ModelFiles:
         }
 
 
-def find_model(name: str, *, allow_download: bool = True) -> ModelFiles:
+def find_model(name: str) -> ModelFiles:
     """Find the source that ``name`` stands for; nothing is loaded, but files of the hub are fetched.
 
     Parameters
@@ -169,8 +164,6 @@ def find_model(name: str, *, allow_download: bool = True) -> ModelFiles:
     name
         ``smollm2-135m``, ``random:SHAPE``, a ``.gguf`` file, a local folder, or a name of the Hugging Face Hub, in
         this order.
-    allow_download
-        False takes only what the local cache of the hub has.
 
     Raises
     ------
@@ -190,7 +183,7 @@ def find_model(name: str, *, allow_download: bool = True) -> ModelFiles:
         return ModelFiles(name=path.resolve().name, folder=path)
     if name.count("/") > 1 or name.startswith((".", "~")) or path.is_absolute():
         raise UserError(f"{name} is neither a folder nor a .gguf file; give one, or a name of the Hugging Face Hub")
-    folder = model_folder(name, allow_download=allow_download)
+    folder = model_folder(name)
     refuse_pickled_weights(name, [file.name for file in folder.iterdir()])
     return ModelFiles(name=name, folder=folder)
 

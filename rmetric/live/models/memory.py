@@ -26,8 +26,8 @@ HEADROOM = 0.10
 """Share of the free memory that is left alone: fragmentation, workspaces of the matrix library."""
 LORA_RANK = 16
 """Rank of the adapters of every LoRA run here."""
-OPTIMIZER_BYTES = {"adamw": 8, "sgd": 0}
-"""Bytes of FP32 state a trainable parameter: two moments, or none (without momentum)."""
+ADAMW_BYTES = 8
+"""Bytes of FP32 state a trainable parameter: two moments."""
 SMALLEST_LENGTH = 64
 CARDS = {"T4": (14.7, torch.float16), "L4": (22.0, torch.bfloat16)}
 """GiB that PyTorch reports as the whole of the card (sold as 16 and 24 GB), and what it computes in."""
@@ -57,97 +57,6 @@ class MemoryEstimate:
         return self.weights_gib + self.gradients_gib + self.optimizer_gib + passing
 
 
-def estimate_training_memory(
-    parameters: int,
-    trainable: int,
-    *,
-    dtype: torch.dtype,
-    optimizer: str = "adamw",
-    rows: int,
-    length: int,
-    layers: int,
-    hidden: int,
-    vocabulary: int,
-    gradient_checkpointing: bool,
-    feed_forward: int | None = None,
-) -> MemoryEstimate:
-    """Peak memory of training a decoder: weights + gradients + optimizer + max(casts + activations + logits, update).
-
-    With E bytes a value of ``dtype``, P parameters of which T are trained, and N = rows · length tokens a step::
-
-        weights      (P − T) · E  +  T · 4
-        gradients    T · 4
-        optimizer    T · 8 for AdamW, 0 for SGD
-        update       T · 4
-        casts        T · E if E < 4, else 0
-        a token's layer  a = 42 · hidden + 17 · feed_forward if E = 4,  36 · hidden + 9 · feed_forward if E = 2
-        activations  N · layers · a;  with gradient checkpointing N · (layers · 4 · hidden + a)
-        logits       N · vocabulary · 12 if E = 4, · 16 if E = 2
-
-    Trained weights, gradients and moments are FP32, frozen weights are ``dtype``, and ``dtype`` is what autocast
-    computes in. Attention is taken as fused (``scaled_dot_product_attention``): its scores are not kept.
-
-    Parameters
-    ----------
-    parameters, trainable
-        Number of all parameters, and of those that are trained (fewer under LoRA).
-    dtype
-        What the matrix products compute in: FP32, BF16 or FP16.
-    optimizer
-        One of :data:`OPTIMIZER_BYTES`.
-    rows, length
-        Sequences in one pass through the model (a batch divided by its micro-batches), tokens in a sequence.
-    layers, hidden, vocabulary, feed_forward
-        Shape of the model; without ``feed_forward`` it is 4 · hidden.
-    gradient_checkpointing
-        Whether a layer keeps only its input and is run again in the backward pass.
-
-    Returns
-    -------
-    MemoryEstimate
-        In GiB. Measured peaks lie within a factor of 1.5 of it (``docs/models.md``); no loaded library is counted.
-
-    Raises
-    ------
-    UserError
-        For an optimizer that is not known.
-
-    **Source:** bytes of weights, gradients and states: Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section 3.1.
-    Activations a layer and full recomputation: Korthikanti et al. 2022, arXiv 2205.05198, equations 1–2 and section 5.
-
-    **Deviation:** Korthikanti et al. count 34 · hidden bytes a token and layer without attention scores, for a fused
-    GPT layer with feed_forward = 4 · hidden and 16-bit values throughout. transformers' layers keep about twice that,
-    because norms and the residual stream stay in FP32 and each element-wise step keeps its input. The coefficients
-    here lie between the bytes that autograd was measured to keep for Llama, Qwen 2, Qwen 3, GPT-2 and LFM2, trained in
-    full and with LoRA: 28–48 · hidden + 16–20 · feed_forward in FP32, 26–41 · hidden + 8–10 · feed_forward with BF16.
-    Not counted: attention with dropout on a CPU, which keeps its scores.
-
-    >>> full = estimate_training_memory(
-    ...     10**9, 10**9, dtype=torch.float32, rows=1, length=1, layers=1, hidden=1, vocabulary=1,
-    ...     gradient_checkpointing=False,
-    ... )
-    >>> round(full.total_gib * 2**30 / 10**9)
-    20
-    """
-    if optimizer not in OPTIMIZER_BYTES:
-        raise UserError(f"unknown optimizer {optimizer!r}; choose one of {', '.join(OPTIMIZER_BYTES)}")
-    size = dtype.itemsize
-    mixed = size < FP32_BYTES
-    inner = 4 * hidden if feed_forward is None else feed_forward
-    layer = 36 * hidden + 9 * inner if mixed else 42 * hidden + 17 * inner
-    kept = layers * FP32_BYTES * hidden + layer if gradient_checkpointing else layers * layer
-    tokens = rows * length
-    return MemoryEstimate(
-        weights_gib=((parameters - trainable) * size + trainable * FP32_BYTES) / GIB,
-        gradients_gib=trainable * FP32_BYTES / GIB,
-        optimizer_gib=trainable * OPTIMIZER_BYTES[optimizer] / GIB,
-        casts_gib=trainable * size * mixed / GIB,
-        activations_gib=tokens * kept / GIB,
-        logits_gib=tokens * vocabulary * (16 if mixed else 12) / GIB,
-        update_gib=trainable * FP32_BYTES / GIB,
-    )
-
-
 def lora_parameters(layers: int, hidden: int, feed_forward: int) -> int:
     """Parameters of adapters on all linear layers: rank · layers · (4 · 2 · hidden + 3 · (hidden + feed_forward)).
 
@@ -173,25 +82,60 @@ class TrainingPlan:
     """Sequences in one pass: the paper's batch. A run that splits its batch into micro-batches needs fewer."""
     length: int = 256
     """Tokens in a sequence; 256–512 in the paper."""
-    optimizer: str = "adamw"
     lora: bool = False
     gradient_checkpointing: bool = False
 
     def estimate(self) -> MemoryEstimate:
-        """Peak memory of this plan."""
-        adapters = lora_parameters(self.layers, self.hidden, self.feed_forward) if self.lora else 0
-        return estimate_training_memory(
-            self.parameters + adapters,
-            adapters or self.parameters,
-            dtype=self.dtype,
-            optimizer=self.optimizer,
-            rows=self.rows,
-            length=self.length,
-            layers=self.layers,
-            hidden=self.hidden,
-            feed_forward=self.feed_forward,
-            vocabulary=self.vocabulary,
-            gradient_checkpointing=self.gradient_checkpointing,
+        """Peak memory: weights + gradients + optimizer + max(casts + activations + logits, update).
+
+        With E bytes a value of ``dtype``, T parameters that are trained, F that LoRA freezes, and N = rows · length
+        tokens a step::
+
+            weights      F · E  +  T · 4
+            gradients    T · 4
+            optimizer    T · 8 (AdamW)
+            update       T · 4
+            casts        T · E if E < 4, else 0
+            a token's layer  a = 42 · hidden + 17 · feed_forward if E = 4,  36 · hidden + 9 · feed_forward if E = 2
+            activations  N · layers · a;  with gradient checkpointing N · (layers · 4 · hidden + a)
+            logits       N · vocabulary · 12 if E = 4, · 16 if E = 2
+
+        Trained weights, gradients and moments are FP32, frozen weights are ``dtype``, and ``dtype`` is what autocast
+        computes in. Attention is taken as fused (``scaled_dot_product_attention``): its scores are not kept. Measured
+        peaks lie within a factor of 1.5 of it (``docs/models.md``); no loaded library is counted.
+
+        **Source:** bytes of weights, gradients and states: Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054, section
+        3.1. Activations a layer and full recomputation: Korthikanti et al. 2022, arXiv 2205.05198, equations 1–2 and
+        section 5.
+
+        **Deviation:** Korthikanti et al. count 34 · hidden bytes a token and layer without attention scores, for a
+        fused GPT layer with feed_forward = 4 · hidden and 16-bit values throughout. transformers' layers keep about
+        twice that, because norms and the residual stream stay in FP32 and each element-wise step keeps its input. The
+        coefficients here lie between the bytes that autograd was measured to keep for Llama, Qwen 2, Qwen 3, GPT-2 and
+        LFM2, trained in full and with LoRA: 28–48 · hidden + 16–20 · feed_forward in FP32, 26–41 · hidden + 8–10 ·
+        feed_forward with BF16. Not counted: attention with dropout on a CPU, which keeps its scores.
+
+        >>> shape = dict.fromkeys(("layers", "hidden", "feed_forward", "vocabulary", "rows", "length"), 1)
+        >>> full = TrainingPlan(name="", parameters=10**9, dtype=torch.float32, **shape).estimate()
+        >>> round(full.total_gib * 2**30 / 10**9)
+        20
+        """
+        adapters = lora_parameters(self.layers, self.hidden, self.feed_forward)
+        trained, frozen = (adapters, self.parameters) if self.lora else (self.parameters, 0)
+        size = self.dtype.itemsize
+        mixed = size < FP32_BYTES
+        layer = (36 * self.hidden + 9 * self.feed_forward) if mixed else (42 * self.hidden + 17 * self.feed_forward)
+        inputs = self.layers * FP32_BYTES * self.hidden
+        kept = inputs + layer if self.gradient_checkpointing else self.layers * layer
+        tokens = self.rows * self.length
+        return MemoryEstimate(
+            weights_gib=(frozen * size + trained * FP32_BYTES) / GIB,
+            gradients_gib=trained * FP32_BYTES / GIB,
+            optimizer_gib=trained * ADAMW_BYTES / GIB,
+            casts_gib=trained * size * mixed / GIB,
+            activations_gib=tokens * kept / GIB,
+            logits_gib=tokens * self.vocabulary * (16 if mixed else 12) / GIB,
+            update_gib=trained * FP32_BYTES / GIB,
         )
 
     def fits(self, available_gib: float) -> bool:
@@ -200,7 +144,6 @@ class TrainingPlan:
 
     @property
     def manner(self) -> str:
-        """Manner of training, in words."""
         return ("LoRA" if self.lora else "in full") + (", checkpointed" if self.gradient_checkpointing else "")
 
 
@@ -219,16 +162,15 @@ def plan_of(shape: Shape, dtype: torch.dtype, *, rows: int = 4, length: int = 25
     )
 
 
-def choose_plan(
-    plan: TrainingPlan, available_gib: float, *, lora: Choice = "auto", gradient_checkpointing: Choice = "auto"
-) -> TrainingPlan:
-    """The plan with what is ``"auto"`` decided: the first that fits of in full, checkpointed, LoRA, and both.
+def choose_plan(plan: TrainingPlan, available_gib: float, *, lora: Choice = "auto") -> TrainingPlan:
+    """The first that fits of in full, checkpointed, LoRA, and both; ``lora`` says which of these are allowed.
 
     Raises :class:`~rmetric.errors.UserError` through :func:`check_fits` when none of those that are allowed fits.
     """
+    adapters = (False, True) if lora == "auto" else (bool(lora),)
     allowed = [
-        replace(plan, lora=adapters, gradient_checkpointing=checkpointed)
-        for adapters, checkpointed in product(_options(lora), _options(gradient_checkpointing))
+        replace(plan, lora=with_adapters, gradient_checkpointing=checkpointed)
+        for with_adapters, checkpointed in product(adapters, (False, True))
     ]
     chosen = next((option for option in allowed if option.fits(available_gib)), allowed[-1])
     check_fits(chosen, available_gib)
@@ -245,10 +187,6 @@ def check_fits(plan: TrainingPlan, available_gib: float) -> MemoryEstimate:
         f"{estimate.total_gib:.1f} GiB, and {available_gib:.1f} GiB are free ({HEADROOM:.0%} of that are kept spare); "
         f"what would fit: {'; '.join(_what_fits(plan, available_gib)) or 'a tiny model (--model tiny-llama)'}"
     )
-
-
-def _options(choice: Choice) -> tuple[bool, ...]:
-    return (False, True) if choice == "auto" else (bool(choice),)
 
 
 def _what_fits(plan: TrainingPlan, available_gib: float) -> Iterator[str]:

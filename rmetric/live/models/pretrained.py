@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
@@ -31,7 +31,6 @@ from rmetric.live.models.memory import (
 )
 from rmetric.live.models.shapes import Shape
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 BF16_CAPABILITY = (8, 0)
 """First CUDA compute capability with BF16 in hardware; a T4 has 7.5."""
 
@@ -62,42 +61,24 @@ def load_pretrained(
     *,
     device: torch.device | str = "cpu",
     lora: Choice = "auto",
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
-    gradient_checkpointing: Choice = "auto",
     rows: int = 4,
     length: int = 256,
-    optimizer: str = "adamw",
     seed: int = 0,
-    allow_download: bool = True,
-    available_gib: float | None = None,
 ) -> Loaded:
-    """Load a causal language model for training, after asking whether it fits.
+    """Load a causal language model for training with AdamW, after asking whether it fits.
 
-    Trained weights are FP32 and autocast computes in ``dtype``; weights that LoRA freezes are kept in ``dtype``.
+    Trained weights are FP32 and autocast computes in :func:`compute_dtype`; weights that LoRA freezes are kept in it.
+    Where it does not fit otherwise, only the input of each layer is kept (gradient checkpointing).
 
     Parameters
     ----------
-    name
-        As in :func:`~rmetric.live.models.files.find_model`.
-    device
-        Where it is trained.
     lora
         Train adapters of rank 16 on all linear layers instead of the weights; ``"auto"``: when training in full does
         not fit.
-    dtype
-        ``"auto"``: BF16 on CUDA devices that have it, FP16 on older ones, FP32 elsewhere.
-    gradient_checkpointing
-        Keep only the input of each layer; ``"auto"``: when it does not fit otherwise.
     rows, length
         Sequences in one pass through the model and tokens in a sequence, for the estimate of memory.
-    optimizer
-        One of :data:`~rmetric.live.models.memory.OPTIMIZER_BYTES`, for the estimate of memory.
     seed
         Of random weights and of adapters; the global random state is left as it is.
-    allow_download
-        False takes only what the local cache has.
-    available_gib
-        Memory to plan with; None asks the device.
 
     Raises
     ------
@@ -108,13 +89,12 @@ def load_pretrained(
     **Source:** LoRA: Hu et al. 2021, arXiv 2106.09685; on all linear layers: Dettmers et al. 2023, arXiv 2305.14314.
     """
     device = _known_device(device)
-    compute = compute_dtype(device, dtype)
-    files = find_model(name, allow_download=allow_download)
+    compute = compute_dtype(device)
+    files = find_model(name)
     with _one_line(files.name):
         config = _config(files)
-        base = _plan(files.name, config, compute, rows=rows, length=length, optimizer=optimizer)
-    free = available_memory_gib(device) if available_gib is None else available_gib
-    plan = choose_plan(base, free, lora=lora, gradient_checkpointing=gradient_checkpointing)
+        base = _plan(files.name, config, compute, rows=rows, length=length)
+    plan = choose_plan(base, available_memory_gib(device), lora=lora)
     tokenizer = _tokenizer(files, config)
     with out_of_memory_in_one_line(f"loading {files.name}"):
         with _one_line(files.name):
@@ -130,18 +110,11 @@ def load_pretrained(
     )
 
 
-def compute_dtype(device: torch.device, asked: str = "auto") -> torch.dtype:
-    """Type of the matrix products on a device; raises :class:`~rmetric.errors.UserError` for what it lacks."""
-    if asked != "auto" and asked not in DTYPES:
-        raise UserError(f"unknown dtype {asked!r}; choose auto, {', '.join(DTYPES)}")
-    has_bf16 = device.type != "cuda" or torch.cuda.get_device_capability(device) >= BF16_CAPABILITY
-    if asked == "auto":
-        return torch.float32 if device.type != "cuda" else torch.bfloat16 if has_bf16 else torch.float16
-    if asked == "bfloat16" and not has_bf16:
-        raise UserError(f"{device} has no BF16 (that needs compute capability 8.0); choose dtype float16 or float32")
-    if asked == "float16" and device.type != "cuda":
-        raise UserError(f"FP16 needs a CUDA device, not {device}; choose dtype float32 or bfloat16")
-    return DTYPES[asked]
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """Type of the matrix products: BF16 on CUDA devices that have it, FP16 on older ones, FP32 elsewhere."""
+    if device.type != "cuda":
+        return torch.float32
+    return torch.bfloat16 if torch.cuda.get_device_capability(device) >= BF16_CAPABILITY else torch.float16
 
 
 def prepare(model: Any, plan: TrainingPlan, seed: int) -> nn.Module:
@@ -231,9 +204,7 @@ def config_of_shape(shape: Shape) -> PretrainedConfig:
     )
 
 
-def _plan(
-    name: str, config: PretrainedConfig, dtype: torch.dtype, *, rows: int, length: int, optimizer: str
-) -> TrainingPlan:
+def _plan(name: str, config: PretrainedConfig, dtype: torch.dtype, *, rows: int, length: int) -> TrainingPlan:
     """Training in full; the parameters are counted in a model without memory."""
     with torch.device("meta"):
         skeleton = AutoModelForCausalLM.from_config(config)
@@ -249,7 +220,6 @@ def _plan(
         dtype=dtype,
         rows=rows,
         length=length,
-        optimizer=optimizer,
     )
 
 

@@ -91,14 +91,7 @@ Mixtral with 4 experts, 2 a token; Qwen 3 (normalised queries and keys, tied emb
 def tiny_model(name: str, *, seed: int, **shape: int) -> PreTrainedModel:
     """A tiny model with random weights that depend on ``seed`` alone; the global random state is left as it is.
 
-    Parameters
-    ----------
-    name
-        One of :data:`TINY_MODELS`.
-    seed
-        Of the weights.
-    **shape
-        Fields of :class:`TinyShape` that differ from the default.
+    ``shape``: fields of :class:`TinyShape` that differ from the default.
     """
     if name not in TINY_MODELS:
         raise UserError(f"unknown tiny model {name!r}; choose one of {', '.join(TINY_MODELS)}")

@@ -20,10 +20,7 @@ class FrameworkLog(Sink):
     Left out is what is logged anyway, and what is not finite, which many of their files cannot hold; an alert tells of
     that.
 
-    Parameters
-    ----------
-    theirs
-        Fields that the framework logs by itself, beside the losses.
+    ``theirs``: fields that the framework logs by itself, beside the losses.
     """
 
     def __init__(self, theirs: Iterable[str] = ()) -> None:
@@ -38,7 +35,6 @@ class FrameworkLog(Sink):
         return "the framework's log"
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Hold the numbers of a record; count an alert."""
         if event.get("event") == "METRICS":
             numbers = {name: value for name, value in scalars(event).items() if name not in self._left_out}
             finite = {f"{OWN_PREFIX}{name}": value for name, value in numbers.items() if math.isfinite(value)}
@@ -49,14 +45,11 @@ class FrameworkLog(Sink):
             self.urgent = True
 
     def take(self) -> dict[str, float]:
-        """Latest numbers to log; clears :attr:`urgent`."""
         self.urgent = False
         return dict(self.values)
 
     def state_dict(self) -> dict[str, Any]:
-        """Alerts so far."""
         return {"alerts": self._alerts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
         self._alerts = int(state.get("alerts", 0))

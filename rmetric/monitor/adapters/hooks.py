@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair.policy import Policy, checked_policies
 from rmetric.registry import Registry
 
-LOGGER = logging.getLogger("rmetric")
 REWARD = "reward"
 """Name under which an agent's training logs its mean reward: TRL's trainers, those since the last log."""
 UPDATES = 3
@@ -62,10 +60,7 @@ def _copied(policies: tuple[Policy, ...]) -> tuple[Policy, ...]:
 class UnseenPasses:
     """Says, once, that a training makes updates of which its adapter sees no backward pass.
 
-    Parameters
-    ----------
-    advice
-        Which call is missing.
+    ``advice`` says which call is missing.
     """
 
     def __init__(self, advice: str) -> None:
@@ -76,7 +71,6 @@ class UnseenPasses:
         self._updates = -math.inf
 
     def update(self) -> None:
-        """Take in an update."""
         self._updates += 1
         if self._updates == UPDATES:
             LOGGER.warning(

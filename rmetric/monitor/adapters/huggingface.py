@@ -14,13 +14,12 @@ import torch
 from torch import nn
 
 from rmetric.attributes import replaced
-from rmetric.errors import UserError
+from rmetric.errors import LOGGER, UserError
 from rmetric.files import write_atomically
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.accelerate import watched
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
-    LOGGER,
     REWARD,
     PoliciesOfEachFit,
     UnseenPasses,
@@ -216,7 +215,6 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             tell_other_names(type(self), others, self._validation_key)
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Put the monitor's state beside the checkpoint."""
         folder = _checkpoint(args.output_dir, state.global_step)
         if state.is_world_process_zero and self.monitor is not None and self.monitor.enabled and folder.is_dir():
             with log_errors("saving the monitor's state"):
@@ -227,7 +225,6 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
             self._kept.offer(folder)
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End the log."""
         self._tell_other_losses()
         self._stack.close()
         close_all([self._at_exit])

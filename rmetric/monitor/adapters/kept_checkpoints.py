@@ -14,7 +14,6 @@ from rmetric.monitor.repair.go_back import GoBack
 from rmetric.monitor.repair.policy import Policy
 
 FOLDER = "rmetric_kept"
-"""Folder beside the checkpoints."""
 
 
 class KeptCheckpoints:
@@ -23,14 +22,8 @@ class KeptCheckpoints:
     The framework may delete its checkpoint when it likes: hard links to its files (copies where the file system has
     none) lie in ``rmetric_kept`` beside it until the policy does not need them any more.
 
-    Parameters
-    ----------
-    policies
-        Those of the monitor; nothing is kept if there is no ``GoBack(every=0)`` without a ``load`` among them.
-    load
-        Puts the training back into a checkpoint, a file or a folder; called in every process.
-    writes
-        Whether this process makes and deletes the links; one of them does.
+    Nothing is kept if no policy is a ``GoBack(every=0)`` without a ``load``. ``load`` puts the training back into a
+    checkpoint, a file or a folder, and is called in every process; the one that ``writes`` makes and deletes the links.
     """
 
     def __init__(self, policies: Iterable[Policy], load: Callable[[Path], object], *, writes: bool) -> None:

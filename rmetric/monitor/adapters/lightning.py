@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from rmetric.attributes import replaced
+from rmetric.errors import LOGGER
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.adapters.hooks import (
-    LOGGER,
     REWARD,
     PoliciesOfEachFit,
     UnseenPasses,
@@ -172,7 +172,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._vetoed = not self._proceed
 
     def _look(self, trainer: Any, pl_module: Any) -> None:
-        """Measure the step of the losses since the last one."""
         assert self.monitor is not None
         self._unseen.seen()
         losses, self._losses = gathered(self._losses), []
@@ -210,7 +209,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
                 logger.log_metrics(values, step=trainer.global_step - 1)  # Lightning counts steps from 0
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Hand on the validation loss."""
         if self.monitor is None or trainer.sanity_checking:
             return
         loss = trainer.callback_metrics.get(self._validation_key)
@@ -225,7 +223,6 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
             tell_other_names(type(self), others, self._validation_key)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """End the log."""
         if self.monitor is not None:
             self.monitor.close()
             self._report(trainer)

@@ -1,25 +1,24 @@
-"""Exchange norms between processes without hanging any of them."""
+"""Exchange the norms of the workers' gradients without hanging any of them: the sources of σ² over workers."""
 
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from rmetric.monitor.dispersion.mean_loss import LossExchange, timeouts_of
+from rmetric.errors import LOGGER
+from rmetric.monitor.dispersion.mean_loss import LossExchange, PendingMean, timeouts_of
 from rmetric.monitor.tensors import gathered, norms_of, to_device
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-LOGGER = logging.getLogger("rmetric")
 PATIENCE_S = 30.0
 """Longest wait, once, for the other processes to come to the same place."""
 SHARE = 1.0 / 3.0
@@ -49,12 +48,7 @@ class CollectiveGuard:
     def all_ready(self, group: dist.ProcessGroup, off: str = SPREAD) -> bool:
         """Report that this process is ready; return whether all are. Waits for :func:`patience_s` at most, once.
 
-        Parameters
-        ----------
-        group
-            The processes.
-        off
-            What is said if one of them is not; one answer is found for each such sentence.
+        ``off`` is said if one of them is not; one answer is found for each such sentence.
         """
         asked = group.group_name, off
         if asked not in self._answers:
@@ -99,17 +93,9 @@ class NormGather:
     themselves, so that no process can miss it: not one whose monitor gave up, not one that has run out of batches and
     only shadows the others (``DDP.join``).
 
-    Parameters
-    ----------
-    group
-        The workers.
-    own_times
-        Called when the last gradient is ready; returns this process's own times, seconds, as many in every process.
-        They go along with the norm.
-    joining
-        Returns whether ``DDP.join`` is on.
-    everyone
-        All processes whose losses are averaged; ``None``: the workers.
+    The times that ``own_times`` returns when the last gradient is ready, as many in every process, go along with the
+    norm. ``joining`` tells whether ``DDP.join`` is on; losses are averaged over ``everyone``, without it over the
+    workers.
     """
 
     def __init__(
@@ -170,3 +156,52 @@ class NormGather:
             return None
         self.worker_times = found[:, 1:]
         return found[:, 0] if passes == 1 else None
+
+
+class WorkerExchange:
+    """Exchanges the norm of each worker's own gradient, in every step from the one on in which all have agreed.
+
+    ``make_gather`` is called once, unless this is closed before; its gather receives every gradient from then on.
+    """
+
+    name: ClassVar[str] = "workers"
+    """As the log has it."""
+
+    def __init__(self, group: dist.ProcessGroup, make_gather: Callable[[], NormGather], guard: CollectiveGuard) -> None:
+        self._group, self._guard = group, guard
+        self._make_gather: Callable[[], NormGather] | None = make_gather
+        self._gather: NormGather | None = None
+        self._losses: LossExchange | None = None
+        self._settled = False
+
+    @property
+    def worker_times(self) -> Tensor | None:
+        """Each worker's own times in the step collected last, shape (workers, times); ``None``: not exchanged."""
+        return self._gather.worker_times if self._gather else None
+
+    def collect(self) -> Tensor | None:
+        if not self._settled:
+            self.start_measuring()
+            return None
+        return self._gather.collect() if self._gather else None
+
+    def start_measuring(self) -> None:
+        """Begin at once, before the first step, as a resumed run does: it need not find out again that it can."""
+        self._settled = True
+        if self._make_gather is not None and self._guard.all_ready(self._group):
+            self._gather = self._make_gather()
+            self._losses = self._gather.losses
+
+    def mean_loss(self, loss: Tensor | None) -> PendingMean | None:
+        """Begin to average the loss of a step over the workers; ``None``: nothing is exchanged yet."""
+        return self._losses.report(loss) if self._losses else None
+
+    def next_step(self, measured: bool) -> None:
+        """Do nothing: what the workers exchange they exchange in every step."""
+
+    def refresh(self) -> None:
+        """Do nothing: torch exchanges the parameters that it was given when the model was wrapped."""
+
+    def close(self) -> None:
+        self._make_gather = None
+        self._gather = None

@@ -22,10 +22,7 @@ POLL_S = 5e-5
 class PendingMean:
     """The mean of a step's losses on its way; read it a step later, when it is there as a rule.
 
-    Parameters
-    ----------
-    work, sums
-        Exchange of the sum of the losses and the number of workers that reported one, shape (2,).
+    ``sums``: the sum of the losses and the number of workers that reported one, shape (2,).
     """
 
     def __init__(self, work: dist.Work, sums: Tensor) -> None:
@@ -76,12 +73,7 @@ class LossExchange:
     meets no collective of the training in another order. With ``DDP.join``, where some processes only shadow the
     others, nothing is exchanged.
 
-    Parameters
-    ----------
-    group
-        The workers. All of them make this object at the same time.
-    joining
-        Returns whether ``DDP.join`` is on.
+    All workers make this object at the same time; ``joining`` tells whether ``DDP.join`` is on.
     """
 
     def __init__(self, group: dist.ProcessGroup, joining: Callable[[], bool]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import ClassVar
@@ -11,11 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.tensors import gathered, norms_of
 
-LOGGER = logging.getLogger("rmetric")
 HELD_BYTES = 64 * 2**20
 """Bytes of gradients that are kept alive at most until their norms are taken."""
 NO_PASS = -1
@@ -38,13 +36,6 @@ class MicroBatchDispersion:
     share a parameter). A parameter without a gradient in a pass adds nothing. One that is unfrozen later is seen from
     the step after its first gradient on. ``torch.autograd.grad`` with respect to parameters adds to no gradient, and is
     no pass.
-
-    Parameters
-    ----------
-    model
-        Its trainable parameters are watched; tied ones count once.
-    chosen
-        Whether a parameter of it is one that may be watched.
     """
 
     name: ClassVar[str] = "micro_batches"
@@ -117,7 +108,6 @@ class MicroBatchDispersion:
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def start_measuring(self) -> None:
-        """Put a hook on every parameter."""
         self.close()
         self._measuring, self._resting = True, False
         self.refresh()
@@ -190,7 +180,6 @@ class MicroBatchDispersion:
         return not GradientStamp([parameter], values=False).same(before)
 
     def _complete_part(self) -> None:
-        """Complete a micro-batch."""
         if self._norms:
             self._parts.append(torch.linalg.vector_norm(gathered(self._norms)))
         self._seen, self._norms = set(), []

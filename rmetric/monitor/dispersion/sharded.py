@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.exchange import WorkerExchange
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes, WorkerExchange
 from rmetric.monitor.loop_probes import PassHook
 
 
@@ -29,14 +28,7 @@ class ShardedDispersion(WorkerExchange):
 
     Once wrapped, it stays so, also after :meth:`close`: the other processes still wait for the exchange.
 
-    Parameters
-    ----------
-    model
-        Raises :class:`UserError` if it cannot be watched: an older torch, gradients that are reduced as float16.
-    own_times
-        As for :class:`NormGather`.
-    guard
-        As for :class:`WorkerExchange`.
+    Raises :class:`UserError` for a model that cannot be watched: an older torch, gradients that are reduced as float16.
     """
 
     def __init__(self, model: nn.Module, own_times: OwnTimes, guard: CollectiveGuard) -> None:
@@ -132,6 +124,5 @@ def _everyone(group: Any, workers: dist.ProcessGroup) -> dist.ProcessGroup:
 
 
 def _reduced_as(module: nn.Module, group: Any) -> torch.dtype:
-    """Type in which a group's gradients are reduced."""
     policy = group.mp_policy
     return policy.reduce_dtype or policy.param_dtype or next(module.parameters()).dtype

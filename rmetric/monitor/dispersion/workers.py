@@ -11,8 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.hooks import RemovableHandle
 
 from rmetric.errors import UserError
-from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes
-from rmetric.monitor.dispersion.exchange import WorkerExchange
+from rmetric.monitor.dispersion.collectives import CollectiveGuard, NormGather, OwnTimes, WorkerExchange
 from rmetric.monitor.dispersion.mean_loss import group_beside
 from rmetric.monitor.loop_probes import PassHook
 
@@ -31,14 +30,7 @@ class WorkerDispersion(WorkerExchange):
     Once hooked, every process keeps exchanging its norm, also after :meth:`close`: the others still wait for it. A
     process that has run out of batches (``DDP.join``) counts with a norm of 0.
 
-    Parameters
-    ----------
-    model
-        Raises :class:`UserError` if its process group does not exist any more.
-    own_times
-        As for :class:`NormGather`.
-    guard
-        As for :class:`WorkerExchange`.
+    Raises :class:`UserError` if the process group of the model does not exist any more.
     """
 
     def __init__(self, model: DistributedDataParallel, own_times: OwnTimes, guard: CollectiveGuard) -> None:
@@ -51,13 +43,7 @@ class WorkerDispersion(WorkerExchange):
 
 
 class Communication:
-    """State of the communication hook: its work beyond what DDP does by default.
-
-    Parameters
-    ----------
-    model
-        The model of which it communicates the gradients.
-    """
+    """State of the communication hook: its work beyond what DDP does by default."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
         self.group = model.process_group

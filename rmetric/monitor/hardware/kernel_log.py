@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rmetric.components import BUS, CPU, LINK, NIC, SSD, SYSTEM_MEMORY
@@ -37,73 +36,51 @@ _NO_FAILURE = re.compile(
 """Messages that are no failure: an empty SATA port, a network of containers, a drive that is not a disk."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """Maps messages that match ``pattern`` to an event of ``component``."""
-
-    component: str
-    kind: Kind
-    pattern: re.Pattern[str]
-
-
-def _rule(component: str, kind: Kind, pattern: str) -> Rule:
-    return Rule(component, kind, re.compile(pattern))
-
-
-RULES = (
+RULES: tuple[tuple[str, Kind, str], ...] = (
     # An NVSwitch says of itself whether the error was fatal.
-    _rule(LINK, "correctable", r"SXid \(.*\): \d+, (?:Non-fatal|Informational)"),
-    _rule(LINK, "fatal", r"SXid \(.*\): \d+, Fatal"),
-    _rule(LINK, "correctable", r"(?:NVRM|nvidia[\w-]*): .*(?i:nvlink).*(?i:error|fail|down|recover)"),
+    (LINK, "correctable", r"SXid \(.*\): \d+, (?:Non-fatal|Informational)"),
+    (LINK, "fatal", r"SXid \(.*\): \d+, Fatal"),
+    (LINK, "correctable", r"(?:NVRM|nvidia[\w-]*): .*(?i:nvlink).*(?i:error|fail|down|recover)"),
     # Bit 61 of a machine-check bank's status: the error was not corrected.
-    _rule(CPU, "fatal", r"Machine Check(?: Exception)?: \d+ Bank \d+: [2367abef][0-9a-f]{15}\b"),
-    _rule(CPU, "fatal", r"Machine Check Exception|[Ff]atal (?:local )?machine check"),
-    _rule(SYSTEM_MEMORY, "fatal", r"EDAC (?:\S+ )?MC\d+: (?:\d+ )?UE\b|Memory failure: 0x[0-9a-f]+"),
-    _rule(
-        SYSTEM_MEMORY, "correctable", r"EDAC (?:\S+ )?MC\d+: (?:\d+ )?CE\b|\[Hardware Error\]:.*section_type: memory"
-    ),
-    _rule(BUS, "correctable", r"\[Hardware Error\]:.*section_type: PCIe"),
-    _rule(CPU, "fatal", r"\[Hardware Error\]: (?:Uncorrected|event severity: fatal)"),
-    _rule(
+    (CPU, "fatal", r"Machine Check(?: Exception)?: \d+ Bank \d+: [2367abef][0-9a-f]{15}\b"),
+    (CPU, "fatal", r"Machine Check Exception|[Ff]atal (?:local )?machine check"),
+    (SYSTEM_MEMORY, "fatal", r"EDAC (?:\S+ )?MC\d+: (?:\d+ )?UE\b|Memory failure: 0x[0-9a-f]+"),
+    (SYSTEM_MEMORY, "correctable", r"EDAC (?:\S+ )?MC\d+: (?:\d+ )?CE\b|\[Hardware Error\]:.*section_type: memory"),
+    (BUS, "correctable", r"\[Hardware Error\]:.*section_type: PCIe"),
+    (CPU, "fatal", r"\[Hardware Error\]: (?:Uncorrected|event severity: fatal)"),
+    (
         CPU,
         "correctable",
         r"\[Hardware Error\]: (?:Corrected|Deferred|.*section_type: .*processor|Machine check events logged)"
         r"|Machine Check: \d+ Bank \d+: [0-9a-f]{16}\b",
     ),
-    _rule(BUS, "fatal", r"AER: .*\(Fatal\)|PCIe Bus Error: severity=.*\(Fatal\)|pciehp: .*Link Down"),
-    _rule(BUS, "correctable", r"AER: (?:Multiple )?(?:Corrected|Correctable|Uncorrect\w+)|PCIe Bus Error: severity="),
-    _rule(CPU, "fatal", r"critical temperature reached"),
-    _rule(CPU, "correctable", r"temperature above threshold"),
+    (BUS, "fatal", r"AER: .*\(Fatal\)|PCIe Bus Error: severity=.*\(Fatal\)|pciehp: .*Link Down"),
+    (BUS, "correctable", r"AER: (?:Multiple )?(?:Corrected|Correctable|Uncorrect\w+)|PCIe Bus Error: severity="),
+    (CPU, "fatal", r"critical temperature reached"),
+    (CPU, "correctable", r"temperature above threshold"),
     # Whoever reads this has survived: a helper process or a neighbour was killed.
-    _rule(SYSTEM_MEMORY, "correctable", r"[Oo]ut of memory: Killed process|invoked oom-killer|^oom-kill:"),
-    _rule(SSD, "fatal", r"Remounting filesystem read-only|nvme\d*: (?:Disabling device|Removing after)"),
-    _rule(
+    (SYSTEM_MEMORY, "correctable", r"[Oo]ut of memory: Killed process|invoked oom-killer|^oom-kill:"),
+    (SSD, "fatal", r"Remounting filesystem read-only|nvme\d*: (?:Disabling device|Removing after)"),
+    (
         SSD,
         "correctable",
         r"I/O error,? (?:on )?dev(?:ice)? |critical medium error|EXT4-fs error|XFS \(\S+\): .*(?:I/O error|orruption)"
         r"|nvme\d*: I/O .*timeout|\bata\d+(?:\.\d+)?: (?:failed command|exception Emask)",
     ),
-    _rule(
+    (
         NIC,
         "correctable",
         r"\b[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b|link status definitely down|NETDEV WATCHDOG: .*timed out",
     ),
 )
-"""Rules in the order in which they are tried; the first that matches decides."""
+"""Component, kind and pattern, in the order in which they are tried; the first that matches decides."""
 
 
 def recognise(message: str, worker: int, gpus: Mapping[str, int] | None = None) -> HardwareReport | None:
     """Make the report of one kernel message; ``None`` if it does not mean failing hardware.
 
-    Parameters
-    ----------
-    message
-        The text of one message.
-    worker
-        The worker that watches this host; events of the host are its own.
-    gpus
-        PCI address → worker, of the GPUs that are watched. Events of other GPUs on the host are not ours. ``None``: all
-        are.
+    Events of the host are those of the ``worker`` that watches it. ``gpus``: PCI address → worker of the GPUs that are
+    watched; events of other GPUs on the host are not ours. ``None``: all are.
 
     >>> recognise("NVRM: Xid (PCI:0000:65:00): 63, Row Remapper: New row marked for remapping", 0).component
     'GPU HBM3 memory'
@@ -116,9 +93,9 @@ def recognise(message: str, worker: int, gpus: Mapping[str, int] | None = None) 
         return _xid(LOST, message, "", worker, gpus)
     if _NO_FAILURE.search(message):
         return None
-    for rule in RULES:
-        if rule.pattern.search(message):
-            return HardwareReport(rule.component, rule.kind, worker, message.strip()[:DETAILS_LENGTH])
+    for component, kind, pattern in RULES:
+        if re.search(pattern, message):
+            return HardwareReport(component, kind, worker, message.strip()[:DETAILS_LENGTH])
     return None
 
 
@@ -182,7 +159,6 @@ class KernelLogSource:
         return merged(report for report in reports if report is not None)
 
     def close(self) -> None:
-        """Close the log."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

@@ -19,6 +19,7 @@ from rmetric.monitor.hardware.nvml_queries import (
     Device,
     GpuLost,
     Read,
+    call,
     nvlink_counters,
 )
 from rmetric.monitor.hardware.reports import (
@@ -99,7 +100,6 @@ class WatchedGpu:
         return merged(reports)
 
     def close(self) -> None:
-        """Give the event set back."""
         if self._events is not None and not self.lost:
             events, self._events = self._events, None
             with suppress(GpuLost, HardwareUnavailable):  # then nothing is left to give back
@@ -127,13 +127,9 @@ class WatchedGpu:
                 yield self._report(counter.component, counter.kind, f"{counter.name}: +{count - before}")
 
     def _throttling(self) -> Iterator[HardwareReport]:
-        reasons = self._device.count(
-            "clock event reasons", lambda nvml, handle: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
-        )
+        reasons = self._device.count("clock event reasons", call("nvmlDeviceGetCurrentClocksEventReasons"))
         if reasons is None:  # drivers before 535
-            reasons = self._device.count(
-                "throttle reasons", lambda nvml, handle: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
-            )
+            reasons = self._device.count("throttle reasons", call("nvmlDeviceGetCurrentClocksThrottleReasons"))
         if reasons is None:
             return
         before = reasons if self._reasons is None else self._reasons
@@ -169,22 +165,19 @@ class WatchedGpu:
         return 0
 
     def _temperature_c(self) -> float:
-        temperature_c = self._device.number("temperature", _temperature, 0.0, HIGHEST_TEMPERATURE_C)
+        newer, older = (call(f"nvmlDeviceGetTemperature{suffix}", "NVML_TEMPERATURE_GPU") for suffix in ("V", ""))
+        temperature_c = self._device.number("temperature", newer, 0.0, HIGHEST_TEMPERATURE_C)
         if math.isnan(temperature_c):
-            return self._device.number("temperature (older)", _older_temperature, 0.0, HIGHEST_TEMPERATURE_C)
+            return self._device.number("temperature (older)", older, 0.0, HIGHEST_TEMPERATURE_C)
         return temperature_c
 
     def _threshold_c(self, name: str, constant: str) -> float:
-        return self._device.number(
-            name,
-            lambda nvml, handle: nvml.nvmlDeviceGetTemperatureThreshold(handle, getattr(nvml, constant)),
-            LOWEST_THRESHOLD_C,
-            HIGHEST_TEMPERATURE_C,
-        )
+        threshold = call("nvmlDeviceGetTemperatureThreshold", constant)
+        return self._device.number(name, threshold, LOWEST_THRESHOLD_C, HIGHEST_TEMPERATURE_C)
 
     def _power(self) -> Iterator[HardwareReport]:
-        power_w = self._watts("power", lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle))
-        limit_w = self._watts("power limit", lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle))
+        power_w = self._watts("power", call("nvmlDeviceGetPowerUsage"))
+        limit_w = self._watts("power limit", call("nvmlDeviceGetEnforcedPowerLimit"))
         # A limit that a user lowers looks the same, and is as worth a line in the log.
         before_w = self.readings["power_limit_w"]
         self.readings["power_w"] = power_w
@@ -231,7 +224,7 @@ class WatchedGpu:
         return [counter for link in links if self._link_is_up(link) for counter in nvlink_counters(link)]
 
     def _link_is_up(self, link: int) -> bool:
-        state = self._device.ask(f"NVLink {link}", lambda nvml, handle: nvml.nvmlDeviceGetNvLinkState(handle, link))
+        state = self._device.ask(f"NVLink {link}", call("nvmlDeviceGetNvLinkState", link))
         return type(state) is int and state == 1
 
     def _register_events(self) -> Any:
@@ -258,14 +251,6 @@ class WatchedGpu:
     def _report(self, component: str, kind: Kind, details: str) -> HardwareReport:
         where = f"GPU {self.pci}: " if self.pci else ""
         return HardwareReport(component, kind, self.worker, where + details)
-
-
-def _temperature(nvml: Any, handle: Any) -> Any:
-    return nvml.nvmlDeviceGetTemperatureV(handle, nvml.NVML_TEMPERATURE_GPU)
-
-
-def _older_temperature(nvml: Any, handle: Any) -> Any:
-    return nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
 
 
 MOST_GPUS = 1_024
@@ -330,7 +315,6 @@ class NvmlSource:
         return {gpu.worker: dict(gpu.readings) for gpu in self._gpus}
 
     def close(self) -> None:
-        """Give NVML back."""
         for gpu in self._gpus:
             gpu.close()
         if self._open:

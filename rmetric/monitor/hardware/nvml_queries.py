@@ -78,30 +78,21 @@ class Device:
 
 @dataclass(frozen=True, kw_only=True)
 class Counter:
-    """A count that NVML keeps."""
-
     name: str
     component: str
     kind: Kind
     read: Read
 
 
-def _ecc_total(error: str, memory: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetTotalEccErrors(handle, getattr(nvml, error), getattr(nvml, memory))
-
-
-def _ecc_at(error: str, memory: str, place: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetMemoryErrorCounter(
-        handle, getattr(nvml, error), getattr(nvml, memory), getattr(nvml, place)
+def call(function: str, *arguments: str | int) -> Read:
+    """A query by the name of its function; an argument that is a text stands for the library's constant."""
+    return lambda nvml, handle: getattr(nvml, function)(
+        handle, *(getattr(nvml, item) if isinstance(item, str) else item for item in arguments)
     )
 
 
 def _remapped(index: int) -> Read:
     return lambda nvml, handle: nvml.nvmlDeviceGetRemappedRows(handle)[index]
-
-
-def _nvlink(link: int, error: str) -> Read:
-    return lambda nvml, handle: nvml.nvmlDeviceGetNvLinkErrorCounter(handle, link, getattr(nvml, error))
 
 
 _ERRORS: tuple[tuple[str, str, Kind], ...] = (
@@ -125,14 +116,19 @@ PLACED_ECC = tuple(
         name=f"{kept} {what} ECC errors of {place}",
         component=component,
         kind=kind,
-        read=_ecc_at(error, memory, location),
+        read=call("nvmlDeviceGetMemoryErrorCounter", error, memory, location),
     )
     for what, error, kind in _ERRORS
     for kept, memory in _MEMORIES
     for place, location, component in _PLACES
 )
 TOTAL_ECC = tuple(
-    Counter(name=f"{kept} {what} ECC errors", component=GPU_MEMORY, kind=kind, read=_ecc_total(error, memory))
+    Counter(
+        name=f"{kept} {what} ECC errors",
+        component=GPU_MEMORY,
+        kind=kind,
+        read=call("nvmlDeviceGetTotalEccErrors", error, memory),
+    )
     for what, error, kind in _ERRORS
     for kept, memory in _MEMORIES
 )
@@ -142,18 +138,18 @@ OTHER_COUNTERS = (
     Counter(name="rows remapped (uncorrectable)", component=GPU_MEMORY, kind="correctable", read=_remapped(1)),
     Counter(name="row remapping waits for a reset", component=GPU_MEMORY, kind="correctable", read=_remapped(2)),
     Counter(name="row remapping failed", component=GPU_MEMORY, kind="fatal", read=_remapped(3)),
-    Counter(
-        name="PCIe replays",
-        component=BUS,
-        kind="correctable",
-        read=lambda nvml, handle: nvml.nvmlDeviceGetPcieReplayCounter(handle),
-    ),
+    Counter(name="PCIe replays", component=BUS, kind="correctable", read=call("nvmlDeviceGetPcieReplayCounter")),
 )
 
 
 def nvlink_counters(link: int) -> list[Counter]:
     """The counters of one NVLink of a GPU."""
     return [
-        Counter(name=f"NVLink {link} {what}", component=LINK, kind="correctable", read=_nvlink(link, error))
+        Counter(
+            name=f"NVLink {link} {what}",
+            component=LINK,
+            kind="correctable",
+            read=call("nvmlDeviceGetNvLinkErrorCounter", link, error),
+        )
         for what, error in _NVLINK_ERRORS
     ]

@@ -44,11 +44,6 @@ class StepTimes:
 
     Time that is not training (a validation, a checkpoint) belongs out of the step times, or it is reported.
 
-    Parameters
-    ----------
-    worker
-        The worker whose steps these are.
-
     State: numbers, a deque and a list of numbers, nothing else. An update costs about 1 µs.
 
     >>> times = StepTimes()

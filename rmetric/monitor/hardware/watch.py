@@ -82,14 +82,8 @@ class HardwareWatch:
     ) -> HardwareWatch:
         """Watch whatever this machine has, with one warning that names what it has not.
 
-        Parameters
-        ----------
-        worker, library
-            As for :class:`NvmlSource`.
-        kernel_log
-            The kernel log; ``None`` leaves it out, on all but one worker of a host.
-        interval_s
-            Seconds between polls.
+        ``worker`` and ``library`` are as for :class:`NvmlSource`. ``kernel_log`` may be ``None``, on all but one worker
+        of a host.
         """
         missing: list[str] = []
         nvml = _try(lambda: NvmlSource(library, worker=worker), missing)

@@ -13,21 +13,25 @@ from rmetric.monitor.kept_settings import Change
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
+HELD_AGAIN = 128
+"""The first of these where it has been broken by itself, once: what is so in one of 128 is twice in a row in 16,000."""
 
 
 class Invariant(ABC):
     """Something that holds in every step, how long it has held, and since when it is broken."""
 
     by_chance = False
-    """Whether it may be broken by itself: where it has been so once, twice in a row is no news."""
+    """Whether it may be broken by itself, once and now and then."""
 
     breaks = BROKEN
     """Measurements in a row in which it must be broken to be news."""
 
     def __init__(self) -> None:
         self.held = self.broken = 0
+        self.due = HELD
+        """Measurements in which it must have held to be news."""
         self.known = False
-        """Whether it has been broken for as long as is news; for what breaks by chance, once."""
+        """Whether it has been broken for as long as is news."""
 
     @abstractmethod
     def is_broken(self, measured: Mapping[str, float]) -> bool | None:
@@ -51,14 +55,15 @@ class Invariant(ABC):
             return None
         if not broken:
             self.learn(measured)
-            self.known |= self.by_chance and self.broken > 0
-            self.held = 1 if self.broken else self.held + 1
-            self.broken = 0
+            if self.broken:
+                self.held = self.broken = 0
+                self.due = HELD_AGAIN if self.by_chance else HELD
+            self.held += 1
             return None
         self.broken += 1
         if self.broken < self.breaks:
             return None
-        news = self.change() if self.broken == self.breaks and self.held >= HELD and not self.known else None
+        news = self.change() if self.broken == self.breaks and self.held >= self.due and not self.known else None
         self.known = True
         self.begin_anew()
         return news

@@ -5,9 +5,8 @@ Nothing here waits for the device, and a probe that fails ends itself and not th
 
 from rmetric.monitor.loop_probes.batch import BatchProbe
 from rmetric.monitor.loop_probes.hooks import ModelHook, PassHook, UpdateHook, remove_hooks
-from rmetric.monitor.loop_probes.statistics import StatisticsProbe
 from rmetric.monitor.loop_probes.target import TargetProbe
-from rmetric.monitor.loop_probes.update import UpdateProbe
+from rmetric.monitor.loop_probes.update import StatisticsProbe, UpdateProbe
 
 __all__ = [
     "BatchProbe", "ModelHook", "PassHook", "StatisticsProbe", "TargetProbe", "UpdateHook", "UpdateProbe",

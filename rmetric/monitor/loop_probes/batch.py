@@ -66,12 +66,9 @@ class BatchProbe:
     Is it the one before, or one of its tensors, by which number is it known again, are its examples copies, how large
     are the inputs, and around which mean?
 
-    Parameters
-    ----------
-    model
-        Gets a hook. So do its parts, until it is called as a whole: a loop may call them instead. Copies of it, and
-        files of it, have none. What is called through ``torch.compile(model)`` is not looked at, unless that is what
-        is given here.
+    It takes a hook of the model, and of its parts until the model is called as a whole: a loop may call them instead.
+    Copies of the model, and files of it, have none. What is called through ``torch.compile(model)`` is not looked at,
+    unless that is what is given here.
     """
 
     watched = "the batches that the model is trained with"
@@ -80,7 +77,6 @@ class BatchProbe:
         self.armed = True
         """Whether the next step is looked at."""
         self.closed = False
-        """True if nothing is looked at any more."""
         self.shape: Shape = ()
         """Of each tensor of the latest batch that was looked at; empty: none was."""
         self._before: Tensor | None = None
@@ -220,7 +216,6 @@ class BatchProbe:
         return 2 * (keys[1:] == keys[:-1]).sum() >= len(keys)
 
     def close(self) -> None:
-        """Give back the hooks. May be called twice."""
         self.closed = True
         remove_hooks(self._of_model)
         remove_hooks(self._of_parts)

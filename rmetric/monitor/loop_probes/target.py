@@ -29,11 +29,7 @@ class TargetProbe:
     sums to zero. At the logarithms of probabilities it is less than zero for the target and zero otherwise. The least
     entry is that of the target in both, wherever the loss is computed.
 
-    Parameters
-    ----------
-    model
-        Gets a hook, as :class:`BatchProbe` has one. Looked at are the classes in the last dimension of the first
-        tensor with a gradient that it returns.
+    Looked at are the classes in the last dimension of the first tensor with a gradient that the model returns.
     """
 
     watched = "the targets that the model is trained with"
@@ -42,7 +38,6 @@ class TargetProbe:
         self.armed = True
         """Whether the next step is looked at."""
         self.closed = False
-        """True if nothing is looked at any more."""
         self._alike: Tensor | None = None
         self._of_pass: RemovableHandle | None = None
         self._of_model = model.register_forward_hook(ModelHook(self._look))
@@ -82,7 +77,6 @@ class TargetProbe:
             self._of_pass = None
 
     def close(self) -> None:
-        """Give back both hooks. May be called twice."""
         self.closed = True
         self._of_model.remove()
         self._leave_pass()

@@ -1,4 +1,4 @@
-"""Look at weights and gradients from inside backward passes and updates."""
+"""Look at weights and gradients from inside backward passes and updates, and at running statistics after them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes.hooks import UpdateHook, remove_hooks
-from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_same, sample_of
+from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
+from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters, owned_by
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.tensors import INTEGERS, flat, stored
@@ -42,20 +43,13 @@ class UpdateProbe:
     what has become of the one since the step was measured. Where updates have long not come, at whether the weights
     move all the same.
 
-    Parameters
-    ----------
-    parameters
-        Those that are trained. A small one of them gets two hooks, and of one process alone up to four of eight entries
-        or more get one.
-    optimizer
-        Gets two hooks: after each update a few weights are remembered.
+    A small parameter gets two hooks, and of one process alone up to four of eight entries or more get one.
     """
 
     watched = "weights and gradients between updates"
 
     def __init__(self, parameters: ModelParameters, optimizer: torch.optim.Optimizer) -> None:
         self.closed = False
-        """True if nothing is looked at any more."""
         self._source, self._optimizer = parameters, optimizer
         self._alone = Processes.current().count == 1
         self._version: int | None = None
@@ -245,7 +239,35 @@ class UpdateProbe:
         return torch.cat(self._views)
 
     def close(self) -> None:
-        """Give back all hooks. May be called twice."""
         self.closed = True
         remove_hooks(self._of_passes)
         remove_hooks(self._of_updates)
+
+
+class StatisticsProbe:
+    """Looks whether the running statistics of batch norm have moved since the step before."""
+
+    watched = "the running statistics of batch norm"
+
+    def __init__(self, model: nn.Module, parameters: ModelParameters) -> None:
+        self._model, self._source, self._version = model, parameters, parameters.version
+        self._modules = batch_norms(model)[:TENSORS]
+        self._before: Tensor | None = None
+        self._still: Tensor | None = None
+        self.closed = False
+
+    def measure(self) -> Measured:
+        """``statistics_still``, a truth value on the device; ``None``: no module has any and is in training mode."""
+        self._still = None
+        self._look()
+        return {"statistics_still": self._still}
+
+    @ends_alone
+    def _look(self) -> None:
+        if self._version != self._source.version:
+            self._version, self._modules = self._source.version, batch_norms(self._model)[:TENSORS]
+        means = [module.running_mean for module in self._modules if module.training]
+        plain = [mean for mean in means if isinstance(mean, Tensor) and is_plain(mean)]
+        if plain:
+            now = torch.cat([sample_of(mean, WEIGHTS) for mean in plain if mean.device == plain[0].device])
+            self._still, self._before = is_same(now, self._before), now

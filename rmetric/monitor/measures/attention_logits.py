@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.network.structure import attentions
 
-LOGGER = logging.getLogger("rmetric")
 CHUNK = 2**24
 """Logits that are in memory at one time, at most (one query of all rows and heads at least)."""
 
@@ -25,12 +23,7 @@ class AttentionLogits:
     not depend on how often somebody validates. The model's own attention is called unchanged. All stays on the device:
     nothing waits for it.
 
-    Parameters
-    ----------
-    model
-        A transformers model; it may be wrapped by ``DistributedDataParallel`` or peft.
-    chunk
-        Logits in memory at one time.
+    ``chunk``: logits in memory at one time.
 
     Raises
     ------
@@ -43,7 +36,7 @@ class AttentionLogits:
     def __init__(self, model: nn.Module, *, chunk: int = CHUNK) -> None:
         self._chunk = chunk
         self._largest: Tensor | None = None
-        self._failed = False
+        self._watch = Watching(self._look, "the attention logits")
         self._stack = ExitStack()
         modules = [attention.module for attention in attentions(model, "the maximum of the attention logits")]
         self._stack.enter_context(wrapped_attention(modules, self._watch))
@@ -54,31 +47,15 @@ class AttentionLogits:
         None if no forward pass in training mode came in between.
         """
         largest, self._largest = self._largest, None
-        return largest
+        return None if self._watch.failed else largest
 
     def close(self) -> None:
-        """Take everything off the model; more than once does no harm."""
         self._stack.close()
 
-    def _watch(
-        self,
-        inner: AttentionFunction,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        if module.training and not self._failed:
-            try:
-                self._add(largest_logit(module, query, key, mask, options, self._chunk))
-            except Exception as error:  # noqa: BLE001 - watching must never break a training run
-                self._failed, self._largest = True, None
-                LOGGER.warning("the attention logits are no longer watched: %s: %s", type(error).__name__, error)
-        return inner(module, query, key, value, mask, **options)
-
-    def _add(self, largest: Tensor) -> None:
+    def _look(
+        self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> None:
+        largest = largest_logit(module, query, key, mask, options, self._chunk)
         # layers of a model that is spread over several devices meet on that of the first
         self._largest = largest if self._largest is None else torch.maximum(self._largest, largest.to(self._largest))
 

@@ -26,12 +26,8 @@ class GradientAgreement:
     1 if all gradients point the same way, about 0 if batches have nothing in common, below 0 if the last steps went too
     far. Directions are averaged and not gradients, so that no single large one fills the mean.
 
-    Parameters
-    ----------
-    parameters
-        Those that are watched. Where they change, it begins anew.
-    entries
-        About how many are watched, spread evenly over all tensors in proportion to their sizes.
+    About so many ``entries`` are compared, spread evenly over all tensors in proportion to their sizes. Where the
+    parameters change, it begins anew.
 
     **Source:** the mean is that of momentum, with its usual 0.9; its product with the next gradient as a measure of the
     step: Baydin et al. 2018, arXiv 1703.04782 (hypergradient descent).

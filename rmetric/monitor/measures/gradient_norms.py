@@ -19,13 +19,6 @@ class GradientNorms:
 
     A tensor that holds a NaN or an infinity has a norm that is not finite, and so has one whose norm overflows; nothing
     else has. That is why no second pass over the gradients is needed to find them.
-
-    Parameters
-    ----------
-    parameters
-        Those that are watched.
-    guard
-        Asked whether every process takes part where gradients are sharded.
     """
 
     def __init__(self, parameters: ModelParameters, guard: CollectiveGuard | None = None) -> None:

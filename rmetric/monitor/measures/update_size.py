@@ -21,12 +21,8 @@ class UpdateSize:
 
     .. math:: RMS = \\sqrt{\\frac{1}{n} \\sum_i (w_{t,i} - w_{t-1,i})^2}
 
-    Parameters
-    ----------
-    parameters
-        Those that are watched. Where they change, the change is that of the old ones once more, then of the new ones.
-    entries
-        About how many are watched, spread evenly over all tensors in proportion to their sizes; ``None``: all.
+    About so many ``entries`` are watched (``None``: all), spread evenly over all tensors in proportion to their sizes.
+    Where the parameters change, the change is that of the old ones once more, then of the new ones.
 
     **Deviation:** the change is measured on the parameters and not worked out from the optimizer's state. That is the
     same number for AdamW (a test compares them), needs no knowledge of the optimizer, contains clipping and weight
@@ -41,7 +37,6 @@ class UpdateSize:
         self._choose()
 
     def _choose(self) -> None:
-        """Choose the entries, of the parameters as they are now."""
         self._version = self._source.version
         self._parameters = self._source.present
         kinds = {parameter.dtype for parameter in self._parameters}

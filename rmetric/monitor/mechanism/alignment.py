@@ -14,13 +14,12 @@ from torch.utils.hooks import RemovableHandle, unserializable_hook
 from rmetric.errors import UserError
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.mechanism.base import (
-    LARGEST_FLOAT,
     HookGuard,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.monitor.tensors import flat, on_cpu, stride_of
 
@@ -37,12 +36,7 @@ class UpdateAlignment(MechanismMonitor):
 
     Not defined where either change is 0.
 
-    Parameters
-    ----------
-    model
-        Its trainable parameters.
-    entries
-        About how many of their entries are looked at.
+    ``entries``: about how many of the parameters are looked at.
 
     **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao). **Deviation:** a sample of large models.
     """
@@ -88,12 +82,8 @@ class GradientAlignment(MechanismMonitor):
     workers). A step with one backward pass has no such cosine. A hook on every parameter sees what each pass adds; it
     stands in the sampled steps alone and keeps a sample of the entries until the step is over.
 
-    Parameters
-    ----------
-    model
-        Its trainable parameters. Under ``DistributedDataParallel`` each process sees its own micro-batches.
-    entries
-        About how many entries of them are looked at.
+    Under ``DistributedDataParallel`` each process sees its own micro-batches. ``entries``: about how many of the
+    parameters are looked at.
 
     **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao).
     **Deviation:** a sample of large models; workers in other processes are not compared.
@@ -146,9 +136,8 @@ class GradientAlignment(MechanismMonitor):
         cosines = cosines_with_the_others(found["gram"])
         if np.isnan(cosines).all():
             return MonitorResult()
-        graded = np.where(np.isnan(cosines), LARGEST_FLOAT, cosines)
-        value, where = worst_of(self.name, graded, lambda index: f"micro-batch {index[0]}")
-        return MonitorResult(values={self.name: value}, worst={self.name: where}, details={"cosines": cosines})
+        known = np.ma.array(cosines, mask=np.isnan(cosines))
+        return worst_of_each({self.name: (known, lambda index: f"micro-batch {index[0]}")}, {"cosines": cosines})
 
     def _finder(self, index: int) -> Callable[[Tensor], None]:
         def find(gradient: Tensor) -> None:

@@ -11,19 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rmetric.errors import on_one_line
 from rmetric.monitor.mechanism.base import (
-    LARGEST_FLOAT,
-    LOGGER,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
     Task,
     by_layer,
     layer_and_head,
-    worst_of,
+    worst_of_each,
 )
-from rmetric.network.attention import AttentionFunction, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
 from rmetric.network.structure import attentions
 
 ROWS = 2
@@ -72,14 +69,14 @@ class AttentionRows(MechanismMonitor):
         self._layers = {attention.module: attention.label for attention in found}
         self._samples: dict[nn.Module, dict[str, Tensor]] = {}
         self._stack = ExitStack()
-        self._failed = False
-        with wrapped_attention(self._layers, self._look):
+        self._watch = Watching(self._look, "attention rows")
+        with wrapped_attention(self._layers, self._watch):
             pass  # attention that cannot be reached is told at once
 
     def arm(self) -> None:
         self.disarm()
         self.restart()
-        self._stack.enter_context(wrapped_attention(self._layers, self._look))
+        self._stack.enter_context(wrapped_attention(self._layers, self._watch))
 
     def restart(self) -> None:
         self._samples = {}
@@ -89,7 +86,7 @@ class AttentionRows(MechanismMonitor):
 
     def take(self) -> Task | None:
         samples, self._samples = self._samples, {}
-        if self._failed or not samples:
+        if self._watch.failed or not samples:
             return None
         # a model need not call all of them: layers are dropped at random, a decoder works without its encoder
         called = [index for index, module in enumerate(self._layers) if module in samples]
@@ -101,37 +98,21 @@ class AttentionRows(MechanismMonitor):
         layers = [labels[int(index)] for index in found["layer"]]
         heads, key_heads = ([int(count) for count in found[name]] for name in ("heads", "key_heads"))
         head, key_head = layer_and_head(layers, heads), layer_and_head(layers, key_heads, "key head")
-        values, worst = {}, {}
-        for name, key, place in (
-            ("query_norm", "query_norm", head),
-            ("key_norm", "key_norm", key_head),
-            ("attention_logit_max", "logit_max", head),
-        ):
-            values[name], worst[name] = worst_of(name, found[key], place)
         entropy = found["entropy"]
-        if not np.isnan(entropy).all():  # NaN: no row had a choice between keys
-            name = "attention_entropy"
-            values[name], worst[name] = worst_of(name, np.where(np.isnan(entropy), LARGEST_FLOAT, entropy), head)
+        measured = {
+            "query_norm": (found["query_norm"], head),
+            "key_norm": (found["key_norm"], key_head),
+            "attention_logit_max": (found["logit_max"], head),
+            "attention_entropy": (np.ma.array(entropy, mask=np.isnan(entropy)), head),  # no row had a choice of keys
+        }
         details = {name: by_layer(found[name], key_heads if name == "key_norm" else heads) for name in MEASURED}
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
+        return worst_of_each(measured, {"layers": layers, **details})
 
     def _look(
-        self,
-        inner: AttentionFunction,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        mask: Tensor | None,
-        **options: Any,
-    ) -> tuple[Tensor, Tensor | None]:
-        if module.training and module not in self._samples and not self._failed:
-            try:
-                self._samples[module] = sample_of(module, query, key, mask, options)
-            except Exception as error:  # noqa: BLE001 - watching must never break a training run
-                self._failed = True
-                LOGGER.warning("attention rows are no longer watched: %s", on_one_line(error))
-        return inner(module, query, key, value, mask, **options)
+        self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
+    ) -> None:
+        if module not in self._samples:
+            self._samples[module] = sample_of(module, query, key, mask, options)
 
 
 def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -148,13 +129,7 @@ def _together(called: list[int], parts: list[dict[str, Tensor]]) -> dict[str, Te
 def sample_of(
     module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: Mapping[str, Any]
 ) -> dict[str, Tensor]:
-    """Measure each head in one layer's sample; shapes (query heads,), and (key heads,) for ``key_norm``.
-
-    Parameters
-    ----------
-    module, query, key, mask, options
-        As the attention function got them: :data:`rmetric.network.attention.AttentionFunction`.
-    """
+    """Measure each head in one layer's sample; shapes (query heads,), and (key heads,) for ``key_norm``."""
     query, key = query[:ROWS], key[:ROWS]
     mask = mask[:ROWS] if mask is not None and mask.shape[0] > 1 else mask
     total = query.shape[2]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,8 @@ from torch import Tensor, nn
 
 from rmetric.measurements import OBSERVABLE
 
-LOGGER = logging.getLogger("rmetric")
-LARGEST_FLOAT = float(np.finfo(np.float64).max)
-"""Placeholder of a location without a value where the smallest is looked for."""
+Place = Callable[[tuple[int, ...]], str]
+"""Names the location of an index."""
 DeviceArrays = Mapping[str, Tensor]
 """Per-location measurements on the device, by name."""
 HostArrays = Mapping[str, NDArray[np.float64]]
@@ -111,7 +109,6 @@ class HookGuard:
         return guarded
 
     def check(self) -> None:
-        """Raise the error of a hook, if there was one."""
         if self._error is not None:
             raise self._error
 
@@ -121,31 +118,43 @@ def by_layer(values: NDArray[np.float64], heads: Sequence[int]) -> list[NDArray[
     return np.split(values, np.cumsum(heads)[:-1])
 
 
-def layer_and_head(
-    layers: Sequence[int | str], heads: Sequence[int], head: str = "head"
-) -> Callable[[tuple[int, ...]], str]:
-    """Return a function that names the place of an index of an array of the heads of all layers."""
+def layer_and_head(layers: Sequence[int | str], heads: Sequence[int], head: str = "head") -> Place:
+    """Places in an array of the heads of all layers."""
     places = [
         f"layer {layer}, {head} {number}" for layer, count in zip(layers, heads, strict=True) for number in range(count)
     ]
     return lambda index: places[index[0]]
 
 
-def worst_of(name: str, values: NDArray[np.float64], place: Callable[[tuple[int, ...]], str]) -> tuple[float, str]:
+def worst_of_each(
+    measured: Mapping[str, tuple[NDArray[np.float64], Place]], details: Mapping[str, Any]
+) -> MonitorResult:
+    """The worst of each measurement, where it has a value (see :func:`worst_of`), and its place."""
+    there = {name: found for name, found in measured.items() if not np.ma.getmaskarray(found[0]).all()}
+    worst = {name: worst_of(name, *found) for name, found in there.items()}
+    return MonitorResult(
+        values={name: value for name, (value, _) in worst.items()},
+        worst={name: place for name, (_, place) in worst.items()},
+        details=details,
+    )
+
+
+def worst_of(name: str, values: NDArray[np.float64], place: Place) -> tuple[float, str]:
     """Find the worst value of a measurement, largest or smallest by its catalogue entry, and its place.
 
-    A value that is not finite is the worst.
+    A value that is not finite is the worst. What is masked has no value.
 
     >>> worst_of("qk_entropy", np.array([0.5, 0.25, 0.75]), layer_and_head([0, 4], [2, 1]))
     (0.25, 'layer 0, head 1')
     """
     sign = -1 if OBSERVABLE[name].merge == "min" else 1
-    graded = np.where(np.isfinite(values), sign * values, np.inf)
-    index = np.unravel_index(int(graded.argmax()), values.shape)
+    plain = np.ma.getdata(values)
+    graded = np.where(np.isfinite(plain), sign * plain, np.inf)
+    graded[np.ma.getmaskarray(values)] = -np.inf
+    index = np.unravel_index(int(graded.argmax()), plain.shape)
     where = tuple(int(part) for part in index)
-    return float(values[where]), place(where)
+    return float(plain[where]), place(where)
 
 
 def detached_copy(tensor: Tensor) -> Tensor:
-    """Copy a tensor, so that training does not change it."""
     return tensor.detach().clone()

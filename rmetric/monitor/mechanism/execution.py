@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import torch
 from torch import nn
@@ -33,26 +32,12 @@ def run_tasks(tasks: Mapping[str, Task]) -> dict[str, TaskOutcome]:
     return outcomes
 
 
-class RunningTasks(Protocol):
-    """Tasks that were started, by :class:`BackgroundExecutor` or :class:`InlineExecutor`."""
-
-    def results(self) -> Mapping[str, TaskOutcome]:
-        """Outcome of each task by name; waits until all are done."""
-
-
 class BackgroundExecutor:
     """Runs tasks on a thread of their own. Starting costs a thread; :meth:`results` waits for its end.
 
     The thread lives as long as the tasks do, so that none is left over between measurements. On a GPU it works on the
     given stream, behind what training has queued so far: the decompositions wait for the device, but only this thread
     does.
-
-    Parameters
-    ----------
-    tasks
-        By name.
-    stream
-        ``None``: not on an accelerator.
     """
 
     def __init__(self, tasks: Mapping[str, Task], stream: torch.cuda.Stream | None) -> None:
@@ -64,6 +49,7 @@ class BackgroundExecutor:
         self._thread.start()
 
     def results(self) -> dict[str, TaskOutcome]:
+        """Outcome of each task by name; waits until all are done."""
         self._thread.join()
         self._tasks = {}  # frees the tensors that they hold
         return self._outcomes
@@ -83,6 +69,7 @@ class InlineExecutor:
         return self._outcomes
 
 
+RunningTasks = BackgroundExecutor | InlineExecutor
 Executor = Callable[[Mapping[str, Task], torch.cuda.Stream | None], RunningTasks]
 
 
@@ -107,14 +94,7 @@ class MechanismResult:
 class PendingMeasurement:
     """The measurements of one step that are not on the host yet.
 
-    Parameters
-    ----------
-    step
-        Its number.
-    tasks
-        Tasks that compute them.
-    summarise
-        Turns a monitor's name and outcome into its result; ``None``: it has none.
+    ``summarise`` turns a monitor's name and outcome into its result; ``None``: it has none.
     """
 
     def __init__(

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism.base import (
-    LARGEST_FLOAT,
     DeviceArrays,
     HostArrays,
     MechanismMonitor,
@@ -22,7 +21,7 @@ from rmetric.monitor.mechanism.base import (
     by_layer,
     detached_copy,
     layer_and_head,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.monitor.tensors import on_cpu
 from rmetric.network.structure import Projection, attentions, is_conv1d
@@ -137,16 +136,14 @@ class QkSpectral(MechanismMonitor):
         layers = [item.layer for item in self._before]
         heads = [len(item.query) for item in self._before]
         place = layer_and_head(layers, heads)
-        norm, entropy = found["spectral_norm"], found["entropy"]
-        values, worst = {}, {}
-        name = "qk_spectral_norm"
-        values[name], worst[name] = worst_of(name, norm, place)
-        changed = norm != 0
-        for name, array in (("qk_entropy", entropy), ("qk_effective_rank", found["effective_rank"])):
-            if changed.any():
-                values[name], worst[name] = worst_of(name, np.where(changed, array, LARGEST_FLOAT), place)
+        unchanged = found["spectral_norm"] == 0
+        measured = {
+            "qk_spectral_norm": (found["spectral_norm"], place),
+            "qk_entropy": (np.ma.array(found["entropy"], mask=unchanged), place),
+            "qk_effective_rank": (np.ma.array(found["effective_rank"], mask=unchanged), place),
+        }
         details = {name: by_layer(array, heads) for name, array in found.items()}
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **details})
+        return worst_of_each(measured, {"layers": layers, **details})
 
     def state_dict(self) -> dict[str, Any]:
         return {"before": [(item.layer, on_cpu(item.query), on_cpu(item.key)) for item in self._before]}

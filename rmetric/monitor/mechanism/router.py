@@ -19,7 +19,7 @@ from rmetric.monitor.mechanism.base import (
     MonitorResult,
     Task,
     detached_copy,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.network.structure import ExpertBlock, expert_blocks
 
@@ -101,11 +101,8 @@ class Router(MechanismMonitor):
             "expert_load_max": "load",
             "expert_load_min": "load",
         }
-        values, worst = {}, {}
-        for name, key in graded.items():
-            if key in found:
-                values[name], worst[name] = worst_of(name, found[key], where)
-        return MonitorResult(values=values, worst=worst, details={"layers": layers, **found})
+        measured = {name: (found[key], where) for name, key in graded.items() if key in found}
+        return worst_of_each(measured, {"layers": layers, **found})
 
 
 class _Choices:

@@ -15,7 +15,7 @@ from rmetric.monitor.mechanism.base import (
     MonitorResult,
     Task,
     detached_copy,
-    worst_of,
+    worst_of_each,
 )
 from rmetric.monitor.tensors import gathered, norms_of, on_cpu, stored
 
@@ -30,11 +30,6 @@ class UpdateExtremes(MechanismMonitor):
     of the parameters (this process's part of them).
 
     The record of step t holds the update of step t − 1, which led to it, as it does with ``update_rms``.
-
-    Parameters
-    ----------
-    model
-        Its trainable parameters; tied ones count once.
 
     **Source:** Altenbernd, Wiesner, Kao 2026, arXiv 2604.00726 (the update as the place where corruption shows).
     **Deviation:** with sharded parameters the process looks at its own part.
@@ -67,9 +62,8 @@ class UpdateExtremes(MechanismMonitor):
         return lambda: {"rms": norms / entries.to(norms).sqrt(), "max": largest}
 
     def summarise(self, found: HostArrays) -> MonitorResult:
-        value, where = worst_of("update_max", found["max"], lambda index: self._names[index[0]])
-        details = {"tensors": self._names, **found}
-        return MonitorResult(values={"update_max": value}, worst={"update_max": where}, details=details)
+        largest = {"update_max": (found["max"], lambda index: self._names[index[0]])}
+        return worst_of_each(largest, {"tensors": self._names, **found})
 
     def state_dict(self) -> dict[str, Any]:
         return {"copy": None if self._copy is None else [on_cpu(tensor) for tensor in self._copy]}

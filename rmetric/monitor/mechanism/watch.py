@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor.arguments import check_number
 from rmetric.monitor.mechanism.alignment import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.attention import AttentionRows
-from rmetric.monitor.mechanism.base import LOGGER, MechanismMonitor, MonitorResult
+from rmetric.monitor.mechanism.base import MechanismMonitor, MonitorResult
 from rmetric.monitor.mechanism.execution import (
     BackgroundExecutor,
     Executor,
@@ -54,10 +54,8 @@ class MechanismWatch:
 
     Parameters
     ----------
-    model
-        The module that is trained.
-    optimizer
-        Its optimizer.
+    model, optimizer
+        What is trained.
     monitors
         Monitors or their names; ``"auto"``: all that this model has the mechanism for in a form that they know. Which
         these are, and why the others are left out, is logged once (``INFO``).
@@ -104,7 +102,7 @@ class MechanismWatch:
         Call it in every step. Returns the measurement of this step, ``None`` between two measurements. After a
         checkpoint that was taken elsewhere, call :meth:`load_state_dict` first.
         """
-        tasks = {name: task for name in [*self._armed] if (task := self._ask(name, methodcaller("take"))) is not None}
+        tasks = {name: task for name, task in self._ask_armed("take").items() if task is not None}
         self._disarm()
         self._arm_for(step + 1)
         if not tasks:
@@ -117,14 +115,12 @@ class MechanismWatch:
         """Wrap the computation of a step so that it first forgets what was collected in the step."""
 
         def again() -> Result:
-            for name in [*self._armed]:
-                self._ask(name, methodcaller("restart"))
+            self._ask_armed("restart")
             return recompute()
 
         return again
 
     def close(self) -> None:
-        """Give every hook back. May be called twice."""
         self._disarm()
 
     def give_up(self, name: str, error: Exception) -> None:
@@ -150,13 +146,15 @@ class MechanismWatch:
     def _arm_for(self, step: int) -> None:
         if step % self.stride == 0:
             self._armed = [*self._monitors]
-            for name in [*self._armed]:
-                self._ask(name, methodcaller("arm"))
+            self._ask_armed("arm")
 
     def _disarm(self) -> None:
-        for name in [*self._armed]:
-            self._ask(name, methodcaller("disarm"))
+        self._ask_armed("disarm")
         self._armed = []
+
+    def _ask_armed(self, question: str) -> dict[str, Any]:
+        """Answers of the armed monitors to a method of theirs; ``None`` of one that was given up by that."""
+        return {name: self._ask(name, methodcaller(question)) for name in [*self._armed]}
 
     def _ask(self, name: str, question: Callable[[MechanismMonitor], Result]) -> Result | None:
         """Ask a monitor; one that raises is given up."""

@@ -1,18 +1,26 @@
-"""Find out from what the ranks say of themselves which of them holds up the others, and tell of it."""
+"""What ranks say of themselves, past the collectives that may hang, and which of them holds up the others by that."""
 
 from __future__ import annotations
 
-import logging
+import itertools
+import json
 import os
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import torch.distributed as dist
+
+from rmetric.errors import LOGGER
 from rmetric.log_writer import encode_event
+from rmetric.monitor.processes import Processes
 from rmetric.monitor.ranks.phases import BACKWARD, ENDED, EVALUATION, EXCHANGE, FORWARD, INPUT, PAUSED, UPDATE
 from rmetric.records import Event
 
-LOGGER = logging.getLogger("rmetric")
 ORDER = {UPDATE: 0, INPUT: 1, EVALUATION: 1, PAUSED: 1, FORWARD: 2, BACKWARD: 3, EXCHANGE: 4, ENDED: 5}
 """Phase → its place in a step. Ranks in a later one wait for those in an earlier one."""
 WHERE = {
@@ -25,6 +33,9 @@ WHERE = {
     PAUSED: "in a pause",
     ENDED: "after its last step",
 }
+SERIAL = itertools.count()
+"""Number of the next monitor; the same in every process that makes the same ones."""
+STORE_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,6 @@ class Beat:
     count: int
     """Number of this beat: one that stays the same is silence."""
     step: int
-    """Steps that it has done."""
     phase: str
     stuck_s: float
     """Seconds since it last changed its phase."""
@@ -48,6 +58,75 @@ class Beat:
     @property
     def position(self) -> tuple[int, int]:
         return self.step, ORDER.get(self.phase, 0)
+
+
+class Heartbeats:
+    """Exchanges beats through the key-value store of the process group, in a thread of its own.
+
+    The thread may be stuck in the store when the process that keeps it is; what was heard before stays readable.
+
+    ``own`` makes the beat of this rank.
+    """
+
+    def __init__(self, processes: Processes, own: Callable[[int], Beat], interval_s: float) -> None:
+        self._rank, self._own, self._interval_s = processes.rank, own, interval_s
+        self._key = f"rmetric/beats/{next(SERIAL)}"
+        self._others = [rank for rank in range(processes.count) if rank != processes.rank]
+        self._heard: dict[int, tuple[Beat, float]] = {}
+        self._reached_s = time.monotonic()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        if self._others:
+            self._thread = threading.Thread(target=self._run, name="rmetric-heartbeats", daemon=True)
+            self._thread.start()
+
+    def heard(self) -> tuple[dict[int, Beat], dict[int, float]]:
+        """Latest beat of every other rank that was ever heard, and for how many seconds it was none.
+
+        While the store does not answer, nobody's silence counts.
+        """
+        until, heard = self._reached_s, dict(self._heard)
+        return {rank: beat for rank, (beat, _) in heard.items()}, {rank: until - at for rank, (_, at) in heard.items()}
+
+    @property
+    def unreachable_s(self) -> float:
+        """Seconds since the store last answered; 0 where there is nobody to exchange with."""
+        return time.monotonic() - self._reached_s if self._others else 0.0
+
+    @property
+    def keeper(self) -> int | None:
+        """Rank of the process that keeps the store; ``None``: a launcher does, or a file."""
+        by_launcher = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        return None if by_launcher else 0
+
+    def close(self) -> None:
+        """Say good-bye; waits for a stuck store no longer than half a second."""
+        self._stop.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(0.5)
+
+    def _run(self) -> None:
+        try:
+            store: Any = dist.distributed_c10d._get_default_store().clone()  # type: ignore[attr-defined]
+            store.set_timeout(timedelta(seconds=STORE_TIMEOUT_S))
+            for count in itertools.count(1):
+                self._exchange(store, count)
+                if self._stop.wait(self._interval_s):
+                    self._exchange(store, count + 1)
+                    return
+        except Exception:  # noqa: BLE001 - the store went with the process that kept it: silence is all there is
+            return
+
+    def _exchange(self, store: Any, count: int) -> None:
+        store.set(f"{self._key}/{self._rank}", json.dumps(asdict(self._own(count))))
+        known = [rank for rank in self._others if rank in self._heard or store.check([f"{self._key}/{rank}"])]
+        answers: Any = store.multi_get([f"{self._key}/{rank}" for rank in known]) if known else []
+        now = time.monotonic()
+        self._reached_s = now
+        for rank, answer in zip(known, answers, strict=True):
+            beat = Beat(**json.loads(answer))
+            if rank not in self._heard or self._heard[rank][0].count != beat.count:
+                self._heard[rank] = (beat, now)
 
 
 @dataclass(frozen=True)
@@ -67,7 +146,6 @@ class Hang:
     stack: tuple[str, ...] = ()
     """Frames of the first of them, outermost first; empty: it could not tell."""
     seen_by: int = 0
-    """Rank that says so."""
 
     @property
     def message(self) -> str:
@@ -84,7 +162,6 @@ class Hang:
         return f"Step {self.step}: no progress for {self.stuck_s:.0f} s; {who} {how}."
 
     def event(self) -> Event:
-        """The line of the log."""
         return {
             "event": "HANG",
             "step": self.step,
@@ -104,16 +181,8 @@ def culprits(
 ) -> tuple[tuple[int, ...], bool]:
     """Ranks that hold up an overdue rank, and whether they are silent; none: it is too early, or there is a reason.
 
-    Parameters
-    ----------
-    own
-        The overdue rank.
-    beats
-        Rank → its latest beat, the own one included.
-    silence_s
-        Rank → seconds since its latest beat was new.
-    silent_after_s
-        Seconds after which a rank is silent.
+    ``beats`` are the latest of each rank, the own one included; ``silence_s`` says for how many seconds each was not
+    new.
 
     >>> waits = Beat(9, step=4, phase="exchange", stuck_s=70.0, overdue=True)
     >>> loads = Beat(9, step=4, phase="input", stuck_s=71.0, overdue=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import threading
 import time
@@ -11,14 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.ranks.hang import Beat, Hang, culprits
-from rmetric.monitor.ranks.heartbeats import Heartbeats
+from rmetric.monitor.ranks.hang import Beat, Hang, Heartbeats, culprits
 from rmetric.monitor.ranks.phases import ENDED, EVALUATION, PAUSED, PhaseClock
 from rmetric.records import Event
 
-LOGGER = logging.getLogger("rmetric")
 SILENT_BEATS = 5
 """Beats that a rank must miss to be silent."""
 SILENT_S = 3.0
@@ -70,13 +67,6 @@ class Patience:
 
     A pause that turned out to be harmless thus makes it longer.
 
-    Parameters
-    ----------
-    floor_s
-        Shortest patience, seconds.
-    startup_s
-        Patience in the first steps, seconds.
-
     >>> patience = Patience(floor_s=60.0, startup_s=600.0)
     >>> patience.seconds(steps=3), patience.seconds(steps=50)
     (600.0, 60.0)
@@ -103,16 +93,7 @@ class Patience:
 class HangThread:
     """The watch of one rank: a daemon thread that only reads, so that it delays nothing.
 
-    Parameters
-    ----------
-    settings
-        Of the watch.
-    processes
-        All ranks, and this one.
-    phases
-        Where this one is.
-    tell
-        Receives the events ``HANG`` and ``HANG_OVER``.
+    ``tell`` receives the events ``HANG`` and ``HANG_OVER``.
     """
 
     def __init__(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import weakref
@@ -10,16 +9,15 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.loop_probes import PassHook, UpdateHook, remove_hooks
 
-LOGGER = logging.getLogger("rmetric")
 INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
 TIMED = (INPUT, FORWARD, BACKWARD)
 """Phases of a step that a rank spends on its own work, in their order."""
@@ -44,23 +42,11 @@ class Place:
     """When this phase began, on the process's monotonic clock, seconds."""
 
 
-class Stopwatch(Protocol):
-    """Marks moments, and measures later what lies between them."""
-
-    lag: int
-    """Steps after which a step's marks are measured: 0, at once."""
-
-    def mark(self) -> Any:
-        """Mark this moment. Never waits."""
-
-    def seconds(self, begin: Any, end: Any) -> float:
-        """Seconds between two moments; NaN if they are not over yet. Never waits."""
-
-
 class HostStopwatch:
     """The time of this process, by a clock in seconds."""
 
     lag = 0
+    """Steps after which a step's marks are measured: at once."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -75,7 +61,8 @@ class HostStopwatch:
 class DeviceStopwatch:
     """Events on the stream that computes: the device's own time, whatever the host has queued ahead of it.
 
-    A host may be a step ahead of its device; two steps later, as a rule, the events are over.
+    Nothing waits: seconds are NaN between events that are not over. A host may be a step ahead of its device; two steps
+    later, as a rule, they are.
     """
 
     lag = 2
@@ -99,14 +86,7 @@ class PhaseClock:
 
     Under ``fully_shard`` ranks wait for each other in the passes as well: only the input is a rank's own.
 
-    Parameters
-    ----------
-    model
-        As it is trained: bare, compiled, under DDP.
-    optimizer
-        Its optimizer.
-    now
-        The time on the host, seconds; where the model is on an accelerator, that has a time of its own.
+    ``now``: the time on the host, seconds; a model on an accelerator has a time of its own.
     """
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, now: Callable[[], float]) -> None:
@@ -117,7 +97,7 @@ class PhaseClock:
         """Steps that were made since the start of this process."""
         self._longest_pause_s = 0.0
         on_device = any(parameter.is_cuda for parameter in model.parameters())
-        self._watch: Stopwatch = DeviceStopwatch() if on_device else HostStopwatch(now)
+        self._watch: HostStopwatch | DeviceStopwatch = DeviceStopwatch() if on_device else HostStopwatch(now)
         self._spans: list[Span] = []
         self._of_steps: deque[list[Span]] = deque(maxlen=max(1, self._watch.lag))
         self._running: tuple[str, Any] | None = None
@@ -141,13 +121,12 @@ class PhaseClock:
 
     @property
     def lag(self) -> int:
-        """Steps by which the times are late."""
         return self._watch.lag
 
     def gradients_ready(self) -> tuple[float, ...]:
         """Say that the last gradient is ready; seconds of the :data:`TIMED` phases, NaN for one not measured.
 
-        On an accelerator they are those of an earlier step, see :attr:`Stopwatch.lag`.
+        On an accelerator they are those of an earlier step, by :attr:`lag`.
         """
         self._close(BACKWARD)
         self._move(EXCHANGE)
@@ -188,7 +167,6 @@ class PhaseClock:
         return longest_s
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         remove_hooks(self._handles)
         self._running, self._spans = None, []
         self._of_steps.clear()

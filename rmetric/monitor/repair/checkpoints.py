@@ -87,8 +87,6 @@ def _stored_state(state: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """One copy of a training."""
-
     position: int
     """Updates that the weights have seen, plus 1: the step that comes next in the training that was kept."""
     step: int
@@ -104,14 +102,7 @@ class Checkpoints:
     A checkpoint is known to be good when ``hindsight`` records have come after it without a sign: a fault may begin
     before it shows. The newest good ones are kept, however many newer ones there are.
 
-    Parameters
-    ----------
-    keep
-        Good checkpoints that are kept, at least 1.
-    hindsight
-        Records.
-    discard
-        Called with the snapshot of each one that is dropped.
+    At least one is kept (``keep``); ``discard`` is called with the snapshot of each one that is dropped.
     """
 
     def __init__(self, keep: int, hindsight: int, discard: Callable[[Any], object] = lambda snapshot: None) -> None:

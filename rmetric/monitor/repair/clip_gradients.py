@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from rmetric.monitor.repair.context import StepContext
-from rmetric.monitor.repair.limited_policy import LimitedPolicy
-from rmetric.monitor.repair.policy import Decision
+from rmetric.monitor.repair.policy import Decision, LimitedPolicy
 
 
 @dataclass(kw_only=True)

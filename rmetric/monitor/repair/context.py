@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +16,8 @@ from rmetric.monitor.repair.record import RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Alarm, Suspicion
 from rmetric.monitor.tensors import bits, differing, relative_difference
+from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
-
-if TYPE_CHECKING:
-    from rmetric.monitor.transfer import StepComputation
-
 
 Recompute = Callable[[], Tensor | float]
 """Zeroes the gradients, does the forward and backward passes of the same batch, returns the loss."""
@@ -64,8 +60,6 @@ class RunContext:
 
 @dataclass(frozen=True)
 class GradientSnapshot:
-    """Copy of one computation's gradients."""
-
     computation: StepComputation
     gradients: list[Tensor | None]
 
@@ -73,20 +67,8 @@ class GradientSnapshot:
 class StepContext:
     """One step, between its backward pass and its update.
 
-    Parameters
-    ----------
-    run
-        The run.
-    step
-        Its number.
-    computation
-        What was computed.
-    recompute
-        Computes the step again; ``None``: the training loop gave none.
-    alerts
-        Detectors that were above their threshold in the step before.
-    observation
-        Record of the step before; ``None``: there is none.
+    ``alerts`` and ``observation`` are those of the step before; ``recompute`` is ``None`` where the training loop gave
+    none.
     """
 
     def __init__(
@@ -101,7 +83,7 @@ class StepContext:
         self._run, self._recompute = run, recompute
         self.step, self.alerts, self.observation = step, tuple(alerts), observation
         self.model, self.optimizer, self.scaler = run.model, run.optimizer, run.scaler
-        self.suspicion = run.suspicion
+        self.suspicion, self.votes = run.suspicion, run.votes
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
         self._alarm: Alarm | None = run.suspicion.judge(computation.numbers)
@@ -139,7 +121,6 @@ class StepContext:
 
     @property
     def parameters(self) -> Sequence[nn.Parameter]:
-        """Parameters that are trained."""
         return self._run.parameters
 
     # -- computing again ----------------------------------------------------------------------------------------------
@@ -184,7 +165,7 @@ class StepContext:
         self.computation = self._run.measure(self.step, loss)
         self._alarm = self.suspicion.judge(self.computation.numbers)
         votes = [*self._state_of_alarm(), self._run.start.missed]
-        self.suspicious, self.certain, missed = self._run.votes.any(votes)
+        self.suspicious, self.certain, missed = self.votes.any(votes)
         self._ever_certain |= self.certain
         return not missed
 
@@ -237,7 +218,7 @@ class StepContext:
         Those of other parameters add up where a training loop zeroes only what its optimizer updates. Bit for bit; with
         a ``tolerance`` those whose difference has a norm of more than that share of the gradient's.
         """
-        found = self._run.votes.any(self._differing_here(kept, tolerance))
+        found = self.votes.any(self._differing_here(kept, tolerance))
         return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
     def _differing_here(self, kept: GradientSnapshot, tolerance: float) -> list[bool]:
@@ -262,7 +243,7 @@ class StepContext:
         the gradients themselves, as in :meth:`differing`: those of a worker whose memory they were corrupted in. Every
         process must call it.
         """
-        votes = self._run.votes
+        votes = self.votes
         if not votes.several:
             return self._differing_parts(kept) or ()
         holders = votes.who(any(self._differing_here(kept, tolerance)))
@@ -278,10 +259,6 @@ class StepContext:
             return None
         return tuple(torch.nonzero(bits(old) != bits(new)).flatten().tolist())
 
-    def mean_over_processes(self, values: Tensor) -> Tensor:
-        """Average a tensor over all processes; every process must call it."""
-        return self._run.votes.mean(values)
-
     # -- recording ----------------------------------------------------------------------------------------------------
 
     def not_finite(self) -> bool:
@@ -293,16 +270,7 @@ class StepContext:
 
     def any(self, flag: bool) -> bool:
         """Return whether a flag is set in some process; every process must call it."""
-        return self._run.votes.any([flag])[0]
-
-    def gather(self, value: Any) -> list[Any]:
-        """Return what each process says, by its rank; every process must call it, in rare steps alone."""
-        return self._run.votes.gather(value)
-
-    def minimum(self, step: int | None) -> int | None:
-        """Return the earliest step of all processes, ``None`` if none has one; every process must call it."""
-        earliest = self._run.votes.minimum(math.inf if step is None else step)
-        return None if math.isinf(earliest) else int(earliest)
+        return self.votes.any([flag])[0]
 
     def report(
         self,
@@ -322,7 +290,7 @@ class StepContext:
             loss_after=in_convention(self.loss),
             differing=tuple(differing),
             workers=tuple(workers),
-            processes=self._run.votes.count,
+            processes=self.votes.count,
             seconds=time.perf_counter() - self._began_s,
             reasons=self.reasons,
             details=details or {},

@@ -76,12 +76,7 @@ class FatalRule:
     def update(self, observation: Observation, *, ahead: int = 0) -> str:
         """Return why the run fails for good as of the next record; empty: it does not.
 
-        Parameters
-        ----------
-        observation
-            The record.
-        ahead
-            Steps by which the training loop is ahead of the step in the record: the reason names the loop's.
+        The training loop is so many steps ``ahead`` of the one in the record: the reason names the loop's.
         """
         loss = observation["training_loss"]
         scores = {detector.name: detector.update(observation) for detector in self._detectors}

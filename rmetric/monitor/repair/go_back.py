@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,9 @@ from rmetric.errors import UserError
 from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
+from rmetric.monitor.repair.lower_learning_rate import ReducedRate
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
-from rmetric.monitor.repair.reduced_rate import ReducedRate
 from rmetric.state import restore, state_of
 
 
@@ -145,7 +146,8 @@ class GoBack(Policy):
 
     def before_update(self, context: StepContext) -> Decision:
         """All processes agree on the earliest first sign, and so on the checkpoint."""
-        first_sign = context.minimum(self.rule.first_sign)
+        earliest = context.votes.minimum(math.inf if self.rule.first_sign is None else self.rule.first_sign)
+        first_sign = None if math.isinf(earliest) else int(earliest)
         fails = context.any(bool(self._verdict))
         healthy = first_sign is None and not fails
         offered, self._offered = self._offered, []

@@ -10,9 +10,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
+from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
-from rmetric.monitor.repair.reduced_rate import ReducedRate
 
 
 @dataclass(kw_only=True)
@@ -56,3 +56,56 @@ class LowerLearningRate(InterventionPolicy):
     def close(self) -> None:
         if self._rate is not None:
             self._rate.close()
+
+
+class ReducedRate:
+    """Multiplies the learning rates of an optimizer while it steps, for some updates.
+
+    The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
+    rate, and neither of them can multiply twice. After a step that raises it is there until the next one begins.
+
+    A group without a rate is left alone. Raises :class:`UserError` for an optimizer whose groups all have none, as an
+    Adafactor that works it out itself, unless the factor is 1.
+    """
+
+    def __init__(self, optimizer: Optimizer, factor: float) -> None:
+        if factor < 1.0 and not _with_rate(optimizer):
+            raise UserError(f"{type(optimizer).__name__} has no learning rate that could be lowered: lr is not set")
+        self._factor = factor
+        self._lowered: list[tuple[dict[str, Any], Any, Any]] = []
+        """Groups whose rate is lowered, with the scheduled and the lower rate."""
+        self.left = 0
+        """Updates to come with the lower rate."""
+        self._handles = [
+            optimizer.register_step_pre_hook(self._lower),
+            optimizer.register_step_post_hook(self._end_step),
+        ]
+        # of two, the one that lowers last has to give back first
+        optimizer._optimizer_step_post_hooks.move_to_end(self._handles[1].id, last=False)  # type: ignore[attr-defined]
+
+    def _lower(self, optimizer: Optimizer, *_: Any) -> None:
+        self._give_back()  # a step that raised has not
+        if self.left <= 0:
+            return
+        self._lowered = [(group, group["lr"], group["lr"] * self._factor) for group in _with_rate(optimizer)]
+        for group, _scheduled, lower in self._lowered:
+            group["lr"] = lower
+
+    def _end_step(self, *_: Any) -> None:
+        if self._lowered:
+            self._give_back()
+            self.left -= 1
+
+    def _give_back(self) -> None:
+        for group, scheduled, lower in self._lowered:
+            if group["lr"] is lower:  # else somebody has set another one
+                group["lr"] = scheduled
+        self._lowered = []
+
+    def close(self) -> None:
+        self._give_back()
+        remove_hooks(self._handles)
+
+
+def _with_rate(optimizer: Optimizer) -> list[dict[str, Any]]:
+    return [group for group in optimizer.param_groups if group.get("lr") is not None]

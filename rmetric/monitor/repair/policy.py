@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
-
-if TYPE_CHECKING:
-    from torch import nn
-    from torch.optim import Optimizer
 
 EXIT_STATUS = 3
 """Exit status of a process whose training a policy has stopped."""
@@ -137,17 +136,14 @@ class InterventionRule:
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
     def record(self, step: int) -> None:
-        """Count an intervention."""
         self._done += 1
         self._next_step = step + self.rest
         self._row = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values."""
         return {"row": self._row, "next_step": self._next_step, "done": self._done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a state."""
         self._row, self._next_step, self._done = state["row"], state["next_step"], state["done"]
 
 
@@ -174,3 +170,29 @@ class InterventionPolicy(Policy):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.when.load_state_dict(state["when"])
+
+
+@dataclass(kw_only=True)
+class LimitedPolicy(Policy):
+    """A policy that intervenes so often at most in a run, and in a row of steps."""
+
+    max_interventions: int
+    max_in_a_row: int
+    _done: int = field(init=False, repr=False, default=0)
+    _row: int = field(init=False, repr=False, default=0)
+    _last_step: int = field(init=False, repr=False, default=-1)
+
+    def allows(self, step: int) -> bool:
+        """Return whether one more is allowed in this step, and count it. A row ends with a step that does not ask."""
+        self._row = self._row + 1 if step == self._last_step + 1 else 1
+        self._last_step = step
+        if self._done >= self.max_interventions or self._row > self.max_in_a_row:
+            return False
+        self._done += 1
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"done": self._done, "row": self._row, "last_step": self._last_step}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._done, self._row, self._last_step = state["done"], state["row"], state["last_step"]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.errors import UserError
+from rmetric.errors import LOGGER, UserError
 from rmetric.monitor.repair.context import GradientSnapshot, StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.state import restore, state_of
 
-LOGGER = logging.getLogger("rmetric")
 REHEARSAL_STEP = 3
 """``DistributedDataParallel`` lays out its buckets anew after the first step and sums in another order from then on;
 the monitor's own hooks are in place after the second."""
@@ -32,7 +30,6 @@ class TokenBucket:
         self._left = self.burst
 
     def tick(self) -> None:
-        """Count one step."""
         self._left = min(self.burst, self._left + self.share)
 
     def take(self) -> bool:
@@ -43,7 +40,6 @@ class TokenBucket:
         return True
 
     def give_back(self) -> None:
-        """Give a taken token back."""
         self._left = min(self.burst, self._left + 1.0)
 
 

@@ -61,9 +61,7 @@ class RepairRecord:
     processes: int = 1
     """Number of processes that train together; not in the log."""
     seconds: float = 0.0
-    """Duration of the repair."""
     reasons: tuple[str, ...] = ()
-    """Reasons for the suspicion."""
     details: Mapping[str, Any] = field(default_factory=dict)
     """Further results of the policy, in plain values."""
 
@@ -94,7 +92,6 @@ class RepairRecord:
             return self.verdict
 
     def event(self) -> Event:
-        """The line of the log."""
         fields = {name: value for name, value in vars(self).items() if name not in ("step", "details", "processes")}
         lists = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
         told = {"message": self.message} if self.message else {}

@@ -77,7 +77,7 @@ class ResetRouterBias(InterventionPolicy):
         biases = {}
         for index, block in enumerate(self._blocks):
             if index in self._sums:
-                mean = context.mean_over_processes(self._sums[index] / self._tokens[index])
+                mean = context.votes.mean(self._sums[index] / self._tokens[index])
                 biases[block.name] = reset_(block.router, mean)
         context.report(self, "reset", details={"bias_spread": biases})
 

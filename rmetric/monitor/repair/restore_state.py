@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from rmetric.errors import LOGGER
 from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
 from rmetric.monitor.tensors import bits, differing, stored
 
-LOGGER = logging.getLogger("rmetric")
 MAX_NAMED, REPEATED = 16, 2
 """Most corrupted elements that the log names; times that a tensor is put back before its changes are meant, and that it
 is changed on purpose in a row before it is left alone."""
@@ -43,7 +43,6 @@ class _Change:
 
     @property
     def flips_one_bit(self) -> bool:
-        """Whether each number differs in one bit."""
         flipped = self.sound ^ self.corrupted
         return not bool((flipped & (flipped - 1)).any())
 
@@ -191,7 +190,7 @@ class RestoreState(Policy):
     def _compute_without(self, corrupted: Mapping[int, _Change], context: StepContext) -> Decision:
         """Compute the step again with what was restored."""
         self._done += 1
-        said = context.gather(self._finding([*corrupted.values()]))
+        said = context.votes.gather(self._finding([*corrupted.values()]))
         workers = [worker for worker, finding in enumerate(said) if finding.names] if len(said) > 1 else []
         reached = any(finding.has_weights for finding in said)
         lost = reached and not (context.can_recompute and context.replace())

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import on_one_line
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.measurements import Observation
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.estimators import SCALER_PATIENCE
@@ -22,14 +22,10 @@ from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
 from rmetric.monitor.repair.step_start import StepStart
 from rmetric.monitor.repair.trigger import Suspicion
+from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.records import Event
 from rmetric.state import restore, state_of
-
-if TYPE_CHECKING:
-    from rmetric.monitor.transfer import StepComputation
-
-LOGGER = logging.getLogger("rmetric")
 
 
 @dataclass(kw_only=True)
@@ -61,20 +57,7 @@ class PolicyRunner:
 
     An error in here ends the repairs, never the training: the gradients that the training loop made are put back.
 
-    Parameters
-    ----------
-    policies
-        In the order in which they are asked, as :func:`~rmetric.monitor.repair.policy.checked_policies` has them.
-    model, parameters, optimizer, scaler
-        What is trained. The model gets one forward pre-hook, the optimizer one hook.
-    measure
-        Collects the measurements of a step's computation; the next one begins anew.
-    note
-        Puts a line into the log.
-    vocabulary
-        Number of tokens the model tells apart; ``None``: not known.
-    votes
-        Of the processes that train together.
+    The model gets one forward pre-hook, the optimizer one hook.
     """
 
     def __init__(
@@ -230,7 +213,6 @@ class PolicyRunner:
                     self._run.vote([False] * len(self._policies), gave_up=True)
 
     def close(self) -> None:
-        """Give back every hook. May be called twice."""
         self.enabled = False
         if self._closed:
             return
@@ -239,7 +221,6 @@ class PolicyRunner:
         close_all([self._run.start, *self._policies])
 
     def state_dict(self) -> dict[str, Any]:
-        """State that a resumed run needs: plain values and tensors."""
         return {
             "suspicion": state_of(self._run.suspicion),
             "policies": {str(index): policy.state_dict() for index, policy in enumerate(self._policies)},

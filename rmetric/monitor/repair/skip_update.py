@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmetric.monitor.repair.context import StepContext
-from rmetric.monitor.repair.limited_policy import LimitedPolicy
-from rmetric.monitor.repair.policy import Decision
+from rmetric.monitor.repair.policy import Decision, LimitedPolicy
 
 
 @dataclass(kw_only=True)

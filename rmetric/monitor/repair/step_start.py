@@ -36,11 +36,8 @@ class StepStart:
     leave the generators where the first computation has. A compiled forward pass is not seen: such a step draws none,
     and ends where it begins, or does so from where the step before ended.
 
-    Parameters
-    ----------
-    model
-        Gets one forward pre-hook. A forward pass in training mode *between* steps, with gradients enabled, passes for
-        the beginning of the next one and must be avoided.
+    The model gets one forward pre-hook. A forward pass in training mode *between* steps, with gradients enabled, passes
+    for the beginning of the next one and must be avoided.
 
     **Deviation:** buffers that are replaced rather than changed in place are not put back.
     """
@@ -108,7 +105,6 @@ class StepStart:
         self._ended, self._found, self._left = self._now(), None, None
 
     def close(self) -> None:
-        """Give back the hook. May be called twice."""
         self._handle.remove()
         self._buffers, self._found, self._left = [], None, None
         self._ended = Moment((), [])

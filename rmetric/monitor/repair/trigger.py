@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rmetric.monitor.transfer import StepNumbers
 from rmetric.robust.loss import LEARNED_NATS, UNIFORM_NATS
-
-if TYPE_CHECKING:
-    from rmetric.monitor.transfer import StepNumbers
 
 
 @dataclass(frozen=True)

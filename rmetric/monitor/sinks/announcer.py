@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from rmetric.monitor.sinks.base import LOGGER, Sink
+from rmetric.errors import LOGGER
+from rmetric.monitor.sinks.base import Sink
 from rmetric.monitor.sinks.jsonl import JsonlSink
 from rmetric.state import restore, state_of
 from rmetric.verdict import RunSummary, is_news
@@ -20,10 +21,7 @@ class Announcer(Sink):
     an alert. The closing line (verdict, alerts, repairs, log) is a warning too, unless the logger shows what is less:
     then that of a run in order is information.
 
-    Parameters
-    ----------
-    log
-        The log that the closing line names, told after this sink; ``None``: there is none.
+    ``log``, which the closing line names, is told after this sink.
     """
 
     noun = "the announcement"
@@ -37,7 +35,6 @@ class Announcer(Sink):
         return "logging"
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run."""
         self._open = True
 
     def event(self, event: Mapping[str, Any]) -> None:
@@ -56,11 +53,9 @@ class Announcer(Sink):
         LOGGER.log(logging.INFO if quietly else logging.WARNING, "R-Metric: %s%s", self._summary.sentence, where)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counts so far."""
         return dict(state_of(self._summary))
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting."""
         if state:
             restore(self._summary, state)
 

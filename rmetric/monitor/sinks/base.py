@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import threading
 from abc import ABC, abstractmethod
@@ -14,10 +13,9 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, ClassVar
 
-from rmetric.errors import UserError, on_one_line
+from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.records import VALIDATION
 
-LOGGER = logging.getLogger("rmetric")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -71,13 +69,8 @@ class Sinks:
 
     ``KeyboardInterrupt`` and ``SystemExit`` pass through. Events may come from several threads.
 
-    Parameters
-    ----------
-    sinks
-        In the order in which they are told.
-    name
-        Tells the name of a run whose ``config`` has none, and is asked for each sink: that of the log is known when it
-        is open.
+    ``name`` tells the name of a run whose ``config`` has none, and is asked for each sink: that of the log is known
+    when it is open.
     """
 
     def __init__(self, sinks: Sequence[Sink], name: Callable[[], str] = str) -> None:
@@ -99,7 +92,6 @@ class Sinks:
         return tuple(self._sinks.values())
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run in every sink; see :meth:`Sink.start`."""
         self._last_step = resume_step
         self._each(lambda sink: sink.start(self._named(config) if sink.named else config, resume_step=resume_step))
 
@@ -108,16 +100,13 @@ class Sinks:
         return {"experiment_id": name, **config} if name else config
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Hand one event to every sink."""
         self._each(lambda sink: sink.event(event))
         self._last_step = event.get("step", self._last_step)
 
     def flush(self) -> None:
-        """Flush every sink."""
         self._each(lambda sink: sink.flush())
 
     def close(self) -> None:
-        """Close every sink. It may be called twice."""
         self._each(lambda sink: sink.close())
 
     def state_dict(self) -> dict[str, Any]:
@@ -150,7 +139,6 @@ class Sinks:
 
 
 def _in_words(error: Exception) -> str:
-    """Describe an error on one line."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return "the disk is full"
     if isinstance(error, OSError) and error.strerror:

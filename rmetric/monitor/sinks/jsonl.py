@@ -13,10 +13,10 @@ from typing import Any
 
 import orjson
 
-from rmetric.errors import UserError
+from rmetric.errors import LOGGER, UserError
 from rmetric.files import written_aside
 from rmetric.log_writer import encode_event
-from rmetric.monitor.sinks.base import LOGGER, Sink
+from rmetric.monitor.sinks.base import Sink
 from rmetric.records import START, TERMINAL_EVENTS, VALIDATION, step_of
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
@@ -116,7 +116,6 @@ class JsonlSink(Sink):
         self._begun = True
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write one line."""
         self._append(encode_event(event))
 
     def look(self) -> int:

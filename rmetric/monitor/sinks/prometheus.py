@@ -70,7 +70,6 @@ class _Exposition(Sink):
         self._active: Any = None
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Begin the run."""
         self._run = self._run or str(config.get("experiment_id") or "run")
         self._step = self._gauge("rmetric_step", "Last training step that was recorded")
         self._time = self._gauge("rmetric_last_step_timestamp_seconds", "Unix time at which that step was recorded")
@@ -108,7 +107,6 @@ class _Exposition(Sink):
         self._time.set(time.time())
 
     def close(self) -> None:
-        """End the run."""
         if self._active is not None:
             self._active.set(0)
 
@@ -158,13 +156,11 @@ class PrometheusTextfile(_Exposition):
         return str(self._asked)
 
     def start(self, config: Mapping[str, Any], *, resume_step: int | None) -> None:
-        """Write the file for the first time."""
         super().start(config, resume_step=resume_step)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.flush()
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Take over one event; write when it is time."""
         super().event(event)
         step = event.get("step", 0)
         if event.get("event") != "METRICS" or step >= self._next_step:
@@ -172,7 +168,6 @@ class PrometheusTextfile(_Exposition):
             self.flush()
 
     def flush(self) -> None:
-        """Write the file."""
         self._client.write_to_textfile(str(self.path), self._registry)
 
     def close(self) -> None:
@@ -219,7 +214,6 @@ class PrometheusEndpoint(_Exposition):
         self.port = self._server[0].server_port
 
     def close(self) -> None:
-        """Stop to serve."""
         super().close()
         if self._server is not None:
             (server, thread), self._server = self._server, None

@@ -70,7 +70,6 @@ class TensorBoardSink(Sink):
             self._writer.add_custom_scalars(_charts())
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Add one point to each curve, or one text."""
         step = event.get("step")
         numbers = points(event)
         for name, value in numbers.items():
@@ -84,7 +83,6 @@ class TensorBoardSink(Sink):
             self._writer.flush()
 
     def close(self) -> None:
-        """Write what is buffered and close the file."""
         if self._writer is not None:
             writer, self._writer = self._writer, None
             writer.close()

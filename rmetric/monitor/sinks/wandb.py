@@ -26,7 +26,6 @@ class WandbAlerts(Sink):
         return "alerts of Weights & Biases"
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Send an event that is news."""
         run = _open_run()
         if run is not None and is_news(event):
             send(run, event)
@@ -115,9 +114,7 @@ class WandbSink(Sink):
             run.finish(exit_code=0 if self._succeeded else 1)
 
     def state_dict(self) -> dict[str, Any]:
-        """The offline run's id."""
         return {"id": self._id}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on under the same id."""
         self._id = state.get("id") or self._id

@@ -53,7 +53,6 @@ class Webhook:
         self.name = f"webhook at {urlsplit(self._address).hostname}"
 
     def deliver(self, message: Message) -> None:
-        """Send one message."""
         content = {"text": _escaped(message["text"])} if self._text_only else dict(message)
         headers = {"Content-Type": "application/json", "User-Agent": f"rmetric/{__version__}"}
         body = json.dumps(content, allow_nan=False).encode()

@@ -78,14 +78,12 @@ FIGURES = (
 def draw_figures(inputs: Inputs, numbers: Sequence[str] = (), run: str = "") -> list[Drawing]:
     """Draw figures by number, in order.
 
+    Without numbers all that these studies have; ``run`` names the run of Figure 2, else it is the typical failing one.
+
     Parameters
     ----------
     inputs
         The evaluated studies (one alone has no name), and what live runs gave.
-    numbers
-        Of the figures; none: all that these studies have.
-    run
-        Name of the run of Figure 2; empty: the typical failing run.
 
     Raises
     ------

@@ -26,8 +26,6 @@ PADDING_IN = 0.08
 
 @dataclass(frozen=True)
 class Node:
-    """A box."""
-
     key: str
     text: str
     x: float
@@ -42,8 +40,6 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """An arrow."""
-
     tail: str
     head: str
     text: str = ""
@@ -63,8 +59,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Diagram:
-    """Boxes, arrows and groups."""
-
     nodes: Sequence[Node]
     edges: Sequence[Edge]
     groups: dict[str, Group]

@@ -230,7 +230,6 @@ def _caption(columns: Sequence[Column], names: Sequence[str]) -> str:
 
 
 def _facts(ev: Evaluator, protocols: Sequence[Protocol]) -> str:
-    """Facts of one study, for the caption."""
     steps = int(ev.timeline.healthy_steps[ev.timeline.counted("strict")].sum())
     healthy = [f"{steps:,} distinct healthy steps."] if "strict" in protocols else []
     return " ".join([*healthy, *_undefined(ev, protocols), captions.runs(ev), *captions.unmeasured(ev)])

@@ -45,8 +45,6 @@ class Series:
 
 @dataclass(frozen=True)
 class Shown:
-    """Content of the figure."""
-
     series: Sequence[Series]
     runs: NDArray[np.bool_]
     """Shape (runs,): those that are scored."""

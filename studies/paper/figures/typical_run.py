@@ -45,12 +45,10 @@ class Watched:
 
     @property
     def step(self) -> NDArray[np.int64]:
-        """Step of each record."""
         return self.run.observations.step
 
     @property
     def r(self) -> NDArray[np.float64]:
-        """R of each record."""
         return np.asarray(self.value.r)
 
     @cached_property

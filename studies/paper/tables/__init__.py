@@ -2,43 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from rmetric.evaluation.evaluator import Evaluator
-from rmetric.evaluation.studies import SIMULATED, backend_of
 from rmetric.progress import progress_bar
 from rmetric.reporting.table import Table
 from studies.calibration import comparison  # noqa: F401 - these modules register their tables
 from studies.catalogue import CATALOGUE, Inputs
 from studies.cluster import cost, report  # noqa: F401
-from studies.live_results import LiveResults
 from studies.paper import claims  # noqa: F401
 from studies.paper.tables import detectors, headline, held_out, scenarios, weights  # noqa: F401
 from studies.risk import tables  # noqa: F401
 
 
-def build_tables(
-    studies: Evaluator | Mapping[str, Evaluator],
-    live: LiveResults | None = None,
-    beside: Mapping[str, Mapping[str, Evaluator]] | None = None,
-    numbers: Sequence[str] = (),
-) -> list[Table]:
-    """The tables, in order; those for which something is missing are left out.
-
-    Parameters
-    ----------
-    studies
-        The evaluated study, or several by name: then in one frame, with a column ``study``.
-    live
-        Results of live runs, for the ledger and for Table 17.
-    beside
-        Name of a set (:data:`rmetric.dataset.layout.EXTRA_SETS`) → study → its evaluated set; studies that have none
-        are left out.
-    numbers
-        Of the tables, ``3`` for 3 to 3d; none: all that these studies have.
-    """
-    named = {backend_of(studies.study) or SIMULATED: studies} if isinstance(studies, Evaluator) else studies
-    inputs = Inputs(named, beside or {}, live or LiveResults())
+def build_tables(inputs: Inputs, numbers: Sequence[str] = ()) -> list[Table]:
+    """Tables of these numbers (``3`` for 3 to 3d; none: all), in order; those for which something is missing not."""
     chosen = CATALOGUE.chosen(numbers)
     with progress_bar(chosen, desc="tables", unit="table", delay=1.0) as bar:
         found = [description.table(description.needs(inputs)) for description in bar]

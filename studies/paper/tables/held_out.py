@@ -163,7 +163,6 @@ def _without_refitting(pair: Pair) -> Part:
 
 
 def _key(kind: str) -> str:
-    """Key of the column of a model and optimizer."""
     return "f1_" + re.sub(r"\W+", "_", kind)
 
 

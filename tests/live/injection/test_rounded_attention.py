@@ -69,7 +69,7 @@ def test_probabilities_are_rounded_to_nearest_and_each_block_of_keys_with_the_bi
         total = rounded_to_bf16(total + p[keys] @ v[keys], "down", 2.0)
     assert torch.equal(how.products(weights, values).flatten(), total)
     above_one, value = torch.full((1, 1, 1, 1), 1.0 + 2.0**-9), torch.full((1, 1, 1, 1), 1.0 + 2.0**-8 - 2.0**-20)
-    nearest = RoundedAttention(rounding="nearest")
+    nearest = RoundedAttention(bias_ulp=0.0)
     assert nearest.products(above_one, value).item() == 1.0  # unrounded, their product is nearer to 1 + 2⁻⁷
 
 
@@ -147,8 +147,7 @@ def ulps(values: Tensor) -> Tensor:
     return torch.exp2(values.abs().log2().floor() - 7)
 
 
-def test_to_nearest_is_torchs_own_rounding() -> None:
-    assert torch.equal(rounded_to_bf16(NUMBERS, "nearest", 0.5), NUMBERS.bfloat16().float())
+def test_without_a_bias_it_is_torchs_own_rounding() -> None:
     assert torch.equal(rounded_to_bf16(NUMBERS, "up", 0.0), NUMBERS.bfloat16().float())
 
 

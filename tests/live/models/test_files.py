@@ -44,14 +44,14 @@ def test_a_folder_of_pickles_is_refused(tmp_path: Path) -> None:
 
 def test_a_hub_name_is_a_folder_of_the_cache_at_a_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = folder_with(tmp_path / "snapshots" / "abc123", "model.safetensors")
-    monkeypatch.setattr(model_files, "model_folder", lambda name, allow_download: snapshot)
+    monkeypatch.setattr(model_files, "model_folder", lambda name: snapshot)
     found = find_model("owner/model")
     assert (found.name, found.revision) == ("owner/model", "abc123")
 
 
 def test_a_cached_copy_without_safetensors_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = folder_with(tmp_path / "snapshots" / "abc123", "pytorch_model.bin")
-    monkeypatch.setattr(model_files, "model_folder", lambda name, allow_download: snapshot)
+    monkeypatch.setattr(model_files, "model_folder", lambda name: snapshot)
     with pytest.raises(UserError, match="only pickled weights"):
         find_model("owner/model")
 

@@ -22,7 +22,6 @@ from rmetric.live.models.memory import (
     card_table,
     check_fits,
     choose_plan,
-    estimate_training_memory,
     lora_parameters,
     out_of_memory_in_one_line,
     plan_of,
@@ -30,11 +29,21 @@ from rmetric.live.models.memory import (
 from rmetric.live.models.shapes import SHAPES
 from tests.helpers import ROOT
 
-SMALL = {"rows": 2, "length": 8, "layers": 3, "hidden": 4, "feed_forward": 5, "vocabulary": 7}
+SMALL = TrainingPlan(
+    name="small",
+    parameters=1000,
+    dtype=torch.float32,
+    rows=2,
+    length=8,
+    layers=3,
+    hidden=4,
+    feed_forward=5,
+    vocabulary=7,
+)
 
 
 def test_training_in_full_in_fp32_by_hand() -> None:
-    found = estimate_training_memory(1000, 1000, dtype=torch.float32, gradient_checkpointing=False, **SMALL)
+    found = SMALL.estimate()
     assert (found.weights_gib * GIB, found.gradients_gib * GIB, found.optimizer_gib * GIB) == (4000, 4000, 8000)
     assert found.casts_gib == 0
     assert found.activations_gib * GIB == 16 * 3 * (42 * 4 + 17 * 5)
@@ -43,32 +52,23 @@ def test_training_in_full_in_fp32_by_hand() -> None:
 
 
 def test_lora_in_bf16_by_hand() -> None:
-    found = estimate_training_memory(1100, 100, dtype=torch.bfloat16, gradient_checkpointing=False, **SMALL)
-    assert found.weights_gib * GIB == 1000 * 2 + 100 * 4
-    assert found.casts_gib * GIB == 100 * 2
-    assert (found.gradients_gib * GIB, found.optimizer_gib * GIB) == (400, 800)
+    found = replace(SMALL, lora=True, dtype=torch.bfloat16).estimate()
+    adapters = lora_parameters(3, 4, 5)
+    assert found.weights_gib * GIB == 1000 * 2 + adapters * 4
+    assert found.casts_gib * GIB == adapters * 2
+    assert (found.gradients_gib * GIB, found.optimizer_gib * GIB) == (adapters * 4, adapters * 8)
     assert found.activations_gib * GIB == 16 * 3 * (36 * 4 + 9 * 5)
     assert found.logits_gib * GIB == 16 * 7 * 16
 
 
 def test_checkpointing_keeps_the_inputs_of_the_layers_and_one_whole_layer() -> None:
-    found = estimate_training_memory(1, 1, dtype=torch.float32, gradient_checkpointing=True, **SMALL)
+    found = replace(SMALL, gradient_checkpointing=True).estimate()
     assert found.activations_gib * GIB == 16 * (3 * 4 * 4 + 42 * 4 + 17 * 5)
 
 
 def test_the_optimizer_s_step_counts_where_it_is_more_than_the_activations() -> None:
-    tiny = {**SMALL, "rows": 1, "length": 1}
-    found = estimate_training_memory(10**6, 10**6, dtype=torch.float32, gradient_checkpointing=False, **tiny)
+    found = replace(SMALL, parameters=10**6, rows=1, length=1).estimate()
     assert found.total_gib * GIB == pytest.approx(20 * 10**6)
-
-
-def test_sgd_has_no_state_and_an_unknown_optimizer_is_refused() -> None:
-    found = estimate_training_memory(
-        10, 10, dtype=torch.float32, optimizer="sgd", gradient_checkpointing=False, **SMALL
-    )
-    assert found.optimizer_gib == 0
-    with pytest.raises(UserError, match="'adam'; choose one of adamw, sgd"):
-        estimate_training_memory(10, 10, dtype=torch.float32, optimizer="adam", gradient_checkpointing=False, **SMALL)
 
 
 def _gpt2(layers: int) -> PreTrainedModel:
@@ -120,24 +120,15 @@ def test_activations_are_within_a_factor_of_1_6_of_what_autograd_keeps(kind: str
     # Differences over length and depth leave the layers alone: no logits, no embedding, no cast of a weight.
     short, long = ([_kept_bytes(build(layers), length, dtype) for layers in depths] for length in lengths)
     measured = ((long[1] - long[0]) - (short[1] - short[0])) / (lengths[1] - lengths[0])
-    found = estimate_training_memory(
-        1,
-        1,
-        dtype=dtype,
-        rows=1,
-        length=1,
-        layers=depths[1] - depths[0],
-        hidden=64,
-        feed_forward=192,
-        vocabulary=1,
-        gradient_checkpointing=False,
-    )
+    found = replace(
+        SMALL, dtype=dtype, rows=1, length=1, layers=depths[1] - depths[0], hidden=64, feed_forward=192
+    ).estimate()
     assert 1 / 1.6 < found.activations_gib * GIB / measured < 1.6
 
 
 PEAK = """
 import torch
-from rmetric.live.models.memory import GIB, estimate_training_memory
+from rmetric.live.models.memory import GIB, TrainingPlan
 from rmetric.live.models import tiny_model
 
 def resident(key):
@@ -160,10 +151,8 @@ open("/proc/self/clear_refs", "w").write("5")
 before = resident("VmRSS")
 shape = {"hidden": 256, "layers": 6, "feed_forward": 768, "vocabulary": 4096}
 parameters = train(4, 64, **shape)
-found = estimate_training_memory(
-    parameters, parameters, dtype=torch.float32, rows=4, length=64, gradient_checkpointing=False, **shape
-)
-print(found.total_gib, resident("VmHWM") - before)
+plan = TrainingPlan(name="", parameters=parameters, dtype=torch.float32, rows=4, length=64, **shape)
+print(plan.estimate().total_gib, resident("VmHWM") - before)
 """
 
 
@@ -193,7 +182,7 @@ def test_the_first_that_fits_is_chosen() -> None:
     assert choose_plan(PLAN, 65).manner == "in full, checkpointed"
     assert choose_plan(PLAN, 22).manner == "LoRA"
     assert choose_plan(PLAN, 12).manner == "LoRA, checkpointed"
-    assert choose_plan(PLAN, 80, lora=True, gradient_checkpointing=True).manner == "LoRA, checkpointed"
+    assert choose_plan(PLAN, 80, lora=True).manner == "LoRA"
     for available in (78, 65, 22, 12):
         assert choose_plan(PLAN, available).estimate().total_gib <= 0.9 * available
 

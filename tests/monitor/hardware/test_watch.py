@@ -15,7 +15,7 @@ import pytest
 
 from rmetric.monitor.hardware import HardwareReport, HardwareSource, HardwareUnavailable, HardwareWatch, KernelLogSource
 from rmetric.monitor.hardware.watch import QUEUE_LENGTH
-from rmetric.twins import close_hardware_watch
+from rmetric.twins.watching import close_hardware_watch
 from tests.monitor.hardware.fake_nvml import FakeGpu, FakeNvml
 
 LOST = HardwareReport("Faulty GPU", "fatal", 0, "Xid 79", identity="lost 0000:65:00")

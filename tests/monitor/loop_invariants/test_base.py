@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmetric.monitor.kept_settings import Change
-from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.monitor.loop_invariants import FACTS, LoopInvariants
 from rmetric.monitor.loop_invariants.base import BROKEN, HELD
-from rmetric.monitor.loop_invariants.facts import FACTS
 
 
 def broken_after(held: int, breaks: int) -> list[Change]:

@@ -7,7 +7,7 @@ import pytest
 from rmetric.advice import CENTRE, INPUTS
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.loop_invariants.base import HELD
+from rmetric.monitor.loop_invariants.base import HELD, HELD_AGAIN
 
 
 def test_an_epoch_of_which_every_tenth_batch_is_looked_at_from_some_step_on_has_not_become_shorter() -> None:
@@ -21,6 +21,21 @@ def test_inputs_with_heavy_tails_are_no_news() -> None:
     invariants = LoopInvariants()
     scales = [1.0] * HELD + [10.0] + [1.0] * HELD + [100.0, 200.0]
     assert not any(invariants.update({"input_scale": scale}) for scale in scales)
+
+
+@pytest.mark.parametrize(("held", "told"), [(HELD_AGAIN - 1, False), (HELD_AGAIN, True)])
+def test_one_odd_batch_does_not_end_the_check_of_inputs(held: int, told: bool) -> None:
+    invariants = LoopInvariants()
+    scales = [1.0] * HELD + [5.0] + [1.0] * held + [16.0] * 4
+    found = [change for scale in scales for change in invariants.update({"input_scale": scale})]
+    assert found == ([Change(INPUTS, 1.0, 16.0)] if told else [])
+
+
+def test_one_batch_that_came_again_does_not_hide_that_few_do_later() -> None:
+    invariants = LoopInvariants()
+    keys = [*range(100), 98, *range(100, 100 + HELD_AGAIN), *([1, 2, 3, 4] * 8)]
+    found = [step for step, key in enumerate(keys) if invariants.update({"batch_key": float(key)})]
+    assert found == [101 + HELD_AGAIN + 3 + 8]
 
 
 @pytest.mark.parametrize("factor", [1 / 255, 1 / 3.1, 1 / 2.9, 2.9, 3.1, 255.0])

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.advice import CENTRE, CLIPPING, CUT_OFF, FIRST_PASSES, INPUTS, LOSS, NORM, RATE, SCHEDULE
+from rmetric.monitor.loop_invariants import FACTS, TURNED
 from rmetric.monitor.loop_invariants.base import HELD
 from rmetric.monitor.loop_invariants.batches import FEW_BATCHES, FewBatches
-from rmetric.monitor.loop_invariants.facts import FACTS, TURNED
 from rmetric.monitor.loop_invariants.loss import NOTHING_TO_LEARN
 from tests.monitor.loop_invariants.common import (
     ONSET,

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rmetric.monitor.ranks.slow_workers import SlowWorkers
+from rmetric.monitor.ranks.worker_times import SlowWorkers
 
 USUAL = [0.03, 0.03, 0.03]
 
