@@ -11,7 +11,8 @@ from rmetric.states import FIRST_LOOK, RECOGNISERS, URGENT, State, states_of
 from rmetric.verdict import STATE
 
 LOOK_S, URGENT_S = 2.0, 0.001
-"""Seconds that the first look may take: it imports SciPy's tests; and one at urgent states alone."""
+"""Seconds that the first look may take: it imports SciPy's tests; and each one at urgent states alone. The first of
+these takes longer, since it reads a file, and says nothing of the next."""
 SHARE = 0.005
 """Largest share of the time of training that goes into looks."""
 FIRST_URGENT, GROWTH = 64, 1.125
@@ -26,7 +27,7 @@ class StateWatch:
     """
 
     # What the state of an older version lacks stands in the class alone.
-    _next_urgent, _urgent_s = FIRST_URGENT, URGENT_S
+    _next_urgent = FIRST_URGENT
     _whole = True
     """Whether the next look is at all states, as the last one is, which is due to no record."""
 
@@ -41,7 +42,7 @@ class StateWatch:
         self._records += 1
         left_s = SHARE * elapsed_s - self._spent_s
         whole = self._records >= self._next and self._expected_s <= left_s
-        urgent = self._records >= self._next_urgent and self._urgent_s <= left_s
+        urgent = self._records >= self._next_urgent and left_s >= URGENT_S
         self._whole = whole or not urgent
         return whole or urgent
 
@@ -69,9 +70,7 @@ class StateWatch:
         finally:  # a look that fails costs as much
             took_s = time.perf_counter() - began_s
             self._spent_s += took_s
-            if sought is URGENT:
-                self._urgent_s = took_s
-            else:
+            if sought is not URGENT:
                 self._expected_s = took_s
 
 

@@ -47,7 +47,7 @@ FIRST_LOOK = 512
 """Records of a run that goes on when a monitor first looks at its states; the next time there are twice as many.
 Learning may begin late."""
 URGENT: frozenset[str] = frozenset({"UNBOUNDED"})
-"""States that no run comes back from, recognised in 0.1 ms: a monitor looks for them early and often."""
+"""States that no run comes back from, recognised in 0.2 ms: a monitor looks for them early and often."""
 
 
 def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collection[str] = RECOGNISERS) -> list[State]:
