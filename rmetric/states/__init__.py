@@ -10,6 +10,8 @@ where at most one healthy run in a hundred shows as much.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from rmetric.records import Observations, Run, reported_evaluations, with_evaluations
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
@@ -44,9 +46,11 @@ BUDGET = 0.01
 FIRST_LOOK = 512
 """Records of a run that goes on when a monitor first looks at its states; the next time there are twice as many.
 Learning may begin late."""
+URGENT: frozenset[str] = frozenset({"UNBOUNDED"})
+"""States that no run comes back from, recognised in 0.2 ms: a monitor looks for them early and often."""
 
 
-def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]:
+def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collection[str] = RECOGNISERS) -> list[State]:
     """States in which a run is at its latest record; empty for a healthy one.
 
     Parameters
@@ -55,11 +59,13 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
         A finished run, or the records so far of a run in progress. Cost: about 5 ms for 1,000 records.
     budget
         Report states that at most this share of healthy runs shows.
+    names
+        States to look for.
     """
     observations = (
         with_evaluations(run.observations, *reported_evaluations(run.events)) if isinstance(run, Run) else run
     )
-    judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations).items()}
+    judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations, names).items()}
     states = [
         State(
             name=name,
@@ -78,9 +84,10 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET) -> list[State]
     return [state for state in found if state.name not in told_already]
 
 
-def evidence_of(observations: Observations) -> dict[str, Evidence]:
+def evidence_of(observations: Observations, names: Collection[str] = RECOGNISERS) -> dict[str, Evidence]:
     """State → what speaks for it, of those that can be judged."""
-    found = {name: recognise(observations) for name, recognise in RECOGNISERS.items()} if len(observations) else {}
+    sought = {name: recognise for name, recognise in RECOGNISERS.items() if name in names} if len(observations) else {}
+    found = {name: recognise(observations) for name, recognise in sought.items()}
     return {name: evidence for name, evidence in found.items() if evidence is not None}
 
 
@@ -89,6 +96,7 @@ __all__ = [
     "FIRST_LOOK",
     "RECOGNISERS",
     "SHIPPED",
+    "URGENT",
     "Calibration",
     "Evidence",
     "History",

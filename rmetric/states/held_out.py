@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Self
@@ -22,6 +23,8 @@ FLOOR = 0.01
 """Share of the fall of the validation loss to its lowest value below which a rise is none."""
 MOST_BLOCKS = 50
 """Blocks of the training loss whose medians are tested for a trend, however long the run is."""
+MEDIAN = math.sqrt(math.pi / 2.0)
+"""Standard error of a median of normal values, in those of their mean."""
 LEAST_FIRST = 3
 """Training losses at least that tell where they stood at an evaluation."""
 LEAST_BEFORE, LEAP_FACTOR = 20, 2.0
@@ -75,6 +78,18 @@ class HeldOut:
         now = self.loss.values[len(self.loss) - last :]
         stood = [part for part in (self.loss.values[max(at - last, 0) : at], self.loss.values[at:first]) if len(part)]
         return float(np.median(now) - min(map(np.median, stood))) if len(now) else 0.0
+
+    def training_difference(self, first: int, last: int, since: int) -> tuple[float, float]:
+        """How far the median training loss from a step on lies above that between two steps, and its standard error.
+
+        The error follows from the noise from loss to loss; ∞ where either are fewer than three losses.
+        """
+        losses: Floats = self.loss.values
+        before, after = losses[self._at(first) : self._at(last + 1)], losses[self._at(since) :]
+        if min(len(before), len(after)) < LEAST_FIRST:
+            return 0.0, math.inf
+        error = MEDIAN * noise(losses) * math.sqrt(1.0 / len(before) + 1.0 / len(after))
+        return float(np.median(after) - np.median(before)), error
 
     @property
     def leaps_with_training(self) -> bool:

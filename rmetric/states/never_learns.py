@@ -50,8 +50,8 @@ def never_learns(observations: Observations) -> Evidence | None:
 
     A fall is a trend over the whole run (Mann and Kendall), or a start above the rest (Mann, Whitney): the smaller
     p-value of the two, doubled. It is looked for in the whole run, its first half and its first quarter, since a run
-    that diverged may have learned before: the smallest p-value of the three, tripled. One significant test is enough,
-    and those after it are not made.
+    that diverged may have learned before: the smallest p-value of the three, tripled; of the validation loss, that of
+    a half doubled and that of a quarter fourfold. One significant test is enough, and those after it are not made.
 
     Where ln(classes) is known (``uniform_gap``) and the loss never came below it, the score is 1, however the loss got
     there. It is 1, too, where every record has the same loss to its last digit, if no evaluation or reward gets better.
@@ -124,13 +124,16 @@ def _is_uniform(gap: Series, level: float) -> bool:
 
 
 def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
-    """p-value of each test: for falls of the training loss, times their number, and validation loss; for rewards."""
+    """p-value of each test: for falls of the training loss, times their number, of the validation loss, times the
+    number of such parts in the run; for rewards.
+    """
     parts = [loss.part(slice(0, length)) for part in PARTS if (length := len(loss) // part) >= LEAST_RECORDS // 2]
     for part in parts:
         yield min(1.0, 2.0 * len(parts) * _p_of_high_start(part.values))
         yield min(1.0, 2.0 * len(parts) * falls(part.blocks(MOST_BLOCKS).values))
-    if len(held_out) >= LEAST_EVALUATIONS:
-        yield falls(held_out.values)
+    for divisor in PARTS:  # one that broke late had learned
+        if (length := len(held_out) // divisor) >= LEAST_EVALUATIONS:
+            yield min(1.0, divisor * falls(held_out.values[:length]))
     if len(rewards) >= LEAST_EVALUATIONS:
         yield rises(rewards.blocks(MOST_BLOCKS).values)
 

@@ -42,6 +42,15 @@ def test_a_validation_loss_that_falls_is_learning() -> None:
     assert names(observed(training_loss=5.0 + noise, validation_loss=validation)) == []
 
 
+def test_a_validation_loss_that_fell_until_the_run_broke_was_learning() -> None:
+    held_out = np.full(RECORDS, np.nan)
+    held_out[19::20] = 4.9 + 0.3 * np.exp(-np.arange(20) / 3.0)
+    held_out[240:] *= 3.0
+    flat = 5.0 + 0.3 * normal()
+    assert "NEVER_LEARNS" not in names(observed(training_loss=flat, validation_loss=held_out))
+    assert "NEVER_LEARNS" in names(observed(training_loss=flat))
+
+
 @pytest.mark.parametrize(
     ("loss", "records", "better", "found"),
     [

@@ -13,7 +13,7 @@ from tests.states.common import FALLING, RECORDS, names, normal, observed
 
 
 @pytest.mark.parametrize("seed", range(0, 30, 2))
-@pytest.mark.parametrize(("times", "worse"), [(3.0, True), (1.3, False)])
+@pytest.mark.parametrize(("times", "worse"), [(3.0, True), (1.3, True), (1.0, False)])
 def test_a_validation_loss_that_multiplies_is_worse_though_training_has_converged(
     times: float, worse: bool, seed: int
 ) -> None:
@@ -23,6 +23,19 @@ def test_a_validation_loss_that_multiplies_is_worse_though_training_has_converge
     converged = 1.0 + 0.05 * normal(seed + 1) + 2.0 * np.exp(-at / 4.0)
     found = names(observed(training_loss=converged, validation_loss=held_out))
     assert bool({"WORSE_VALIDATION", "OVERFITS"}.intersection(found)) == worse
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("noise", "step", "worse"), [(0.4, 0.0, True), (0.05, -0.2, True), (0.2, 0.16, False)])
+def test_what_noise_hides_of_the_training_loss_hides_no_lasting_step_of_the_validation_loss(
+    noise: float, step: float, worse: bool, seed: int
+) -> None:
+    rng, at = np.random.default_rng(seed), np.arange(1800)
+    stepped = at >= 700
+    held_out = np.where(at % 60 == 59, 0.41 - 0.1 * np.minimum(at / 700, 1.0) + 0.002 * rng.normal(size=1800), np.nan)
+    training = np.abs((0.3 + step * stepped) * (1.0 + noise * rng.normal(size=1800)))
+    found = names(observed(training_loss=training, validation_loss=held_out + 0.16 * stepped))
+    assert ("WORSE_VALIDATION" in found) == worse
 
 
 def stepping_up(after: int, training: np.ndarray = FALLING) -> Observations:
