@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +138,13 @@ class RValue(NamedTuple):
         return {name: self.r if name == "r_metric" else getattr(self, name) for name in VERDICTS}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    weights: Weights
+    threshold: float
+    window: int
+
+
 class RMetric:
     """R = w_λ·λ' + w_σ²·σ²' + w_ΔL·ΔL', each signal normalised over its own sliding history.
 
@@ -169,12 +177,7 @@ class RMetric:
     ) -> None:
         if any(not (weight >= 0 and math.isfinite(weight)) for weight in weights):
             raise ValueError(f"weights must be finite and at least 0, not {tuple(weights)}")
-        self.weights = Weights(*weights)
-        """Weights of λ, σ² and ΔL."""
-        self.threshold = threshold
-        """An alert is due when R exceeds it."""
-        self.window = window
-        """Length of each normalisation history, in records."""
+        self._settings = _Settings(weights=Weights(*weights), threshold=threshold, window=window)
         self._lambda, self._sigma_sq, self._delta_l = (SlidingRange(window) for _ in range(3))
 
     @classmethod
@@ -201,10 +204,25 @@ class RMetric:
 
         return RobustRMetric()
 
-    def fresh(self, **changes: Any) -> RMetric:
+    @property
+    def weights(self) -> Weights:
+        """Weights of λ, σ² and ΔL."""
+        return self._settings.weights
+
+    @property
+    def threshold(self) -> float:
+        """An alert is due when R exceeds it."""
+        return self._settings.threshold
+
+    @property
+    def window(self) -> int:
+        """Length of each normalisation history, in records."""
+        return self._settings.window
+
+    def fresh(self, **changes: object) -> RMetric:
         """A metric with the same settings, but for ``changes``, and without any history."""
-        settings = {"weights": self.weights, "threshold": self.threshold, "window": self.window}
-        return RMetric(**{**settings, **changes})
+        settings = replace(self._settings, **changes)  # type: ignore[arg-type]
+        return RMetric(weights=settings.weights, threshold=settings.threshold, window=settings.window)
 
     def update(self, lambda_: float, sigma_sq: float, delta_l: float) -> RValue:
         """R of the next record. NaN: not measured; infinity: measured and not finite."""

@@ -70,8 +70,8 @@ class LoopInvariants:
     if it held in the 32 measurements before. Once is no news: a checkpoint that is loaded, weights that are averaged,
     pruned or drawn anew are acts of the loop. Nor is what a loop does from its beginning on, or has done before:
     weights that are clipped after each update, gradients that add up, one batch of all data. What comes by chance (few
-    and small examples come again, inputs with heavy tails leap) and was seen once must have held for 128. What an
-    agent, one that has had a reward, makes of its inputs and its loss is never news.
+    and small examples come again, inputs with heavy tails leap) and was seen once must have held for 128, for twice as
+    many each further time. What an agent, one that has had a reward, makes of its inputs and its loss is never news.
 
     **Source:** invariants of training loops as what tells a silent error: TrainCheck, Jiang et al., OSDI 2025, arXiv
     2506.14813. Theirs are inferred from the traces of other runs; these are written down, and a run's own past says

@@ -13,8 +13,9 @@ from rmetric.monitor.kept_settings import Change
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
-HELD_AGAIN = 128
-"""The first of these where it has been broken by itself, once: what is so in one of 128 is twice in a row in 16,000."""
+HELD_AGAIN, NEVER = 128, 2**30
+"""The first of these where it has been broken by itself, once; each further time twice as many are asked for, up to so
+many that no run has them."""
 
 
 class Invariant(ABC):
@@ -25,11 +26,11 @@ class Invariant(ABC):
 
     breaks = BROKEN
     """Measurements in a row in which it must be broken to be news."""
+    due = HELD
+    """Measurements in a row in which it must have held."""
 
     def __init__(self) -> None:
         self.held = self.broken = 0
-        self.due = HELD
-        """Measurements in which it must have held to be news."""
         self.known = False
         """Whether it has been broken for as long as is news."""
 
@@ -57,7 +58,7 @@ class Invariant(ABC):
             self.learn(measured)
             if self.broken:
                 self.held = self.broken = 0
-                self.due = HELD_AGAIN if self.by_chance else HELD
+                self.due = min(max(HELD_AGAIN, 2 * self.due), NEVER) if self.by_chance else HELD
             self.held += 1
             return None
         self.broken += 1

@@ -31,6 +31,13 @@ def test_one_odd_batch_does_not_end_the_check_of_inputs(held: int, told: bool) -
     assert found == ([Change(INPUTS, 1.0, 16.0)] if told else [])
 
 
+@pytest.mark.parametrize(("held", "told"), [(2 * HELD_AGAIN - 1, False), (2 * HELD_AGAIN, True)])
+def test_what_was_broken_twice_by_chance_must_hold_for_twice_as_long(held: int, told: bool) -> None:
+    invariants = LoopInvariants()
+    scales = [*([1.0] * HELD + [5.0]) * 2, *[1.0] * held, 16.0, 16.0]
+    assert any(invariants.update({"input_scale": scale}) for scale in scales) == told
+
+
 def test_one_batch_that_came_again_does_not_hide_that_few_do_later() -> None:
     invariants = LoopInvariants()
     keys = [*range(100), 98, *range(100, 100 + HELD_AGAIN), *([1, 2, 3, 4] * 8)]
