@@ -16,6 +16,7 @@ from rmetric.importers.names import (
     DATA_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
+    SHORT_WORDS,
     STEP_WORDS,
     TEST_WORDS,
     TOTAL,
@@ -272,7 +273,7 @@ def _of_the_same(measured: str, name: str) -> tuple[str, str]:
     (('loss', 'loss train'), ('loss', 'loss val'), ('', 'val acc'))
     """
     before, _, data = name.rpartition(" ")
-    if data.casefold() not in DATA_WORDS:
+    if data.casefold() not in DATA_WORDS | SHORT_WORDS.keys():
         return "", name
     before = before or measured
     return before, f"{before} {data}".lstrip()
