@@ -25,9 +25,8 @@ SHORT_WORDS = {"va": "validation", "te": "test"}
 """Words for data that may as well be a part of a model, as a text encoder, unless the training has one as well."""
 _SPLITS = {
     **dict.fromkeys(("learn", "train", "training", "trn", "tr"), "training_loss"),
-    **dict.fromkeys(
-        ("test", "te", "val", "vali", "va", "vld", "valid", "validation", "eval", "dev"), "validation_loss"
-    ),
+    **dict.fromkeys(("val", "vali", "vld", "valid", "validation", "eval", "dev", "test"), "validation_loss"),
+    **dict.fromkeys(SHORT_WORDS, "validation_loss"),
 }
 """Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
