@@ -32,12 +32,13 @@ from rmetric.importers.names import (
     is_of_an_agent,
     is_perplexity,
     is_whole,
-    loss_of_data,
+    losses_of_data,
     may_measure,
     meanings,
     names_counter,
     names_step,
     names_training,
+    spelled_out,
 )
 from rmetric.importers.rows import names_in_words
 from rmetric.importers.run_marks import NEVER_A_NUMBER, SELDOM_A_NUMBER
@@ -75,12 +76,19 @@ class _Choice:
         self._columns = Columns(known=set(survey.seen))
         self._fields, self._notes = self._columns.fields, self._columns.notes
         self._survey, self._seen, self._mapping = survey, survey.seen, mapping
-        self._found: dict[str, dict[str, int]] = {}
+        spelled = {name: text for name, text in spelled_out(survey.seen).items() if name not in mapping.taken}
+        self._found = self._meant(spelled)
         """Our name → their columns that it may stand for, with their ranks."""
-        for name, seen in survey.seen.items():
-            for ours, rank in meanings(name, mapping):
+        if "training_loss" not in self._found:
+            self._found = self._meant({})
+
+    def _meant(self, spelled: Mapping[str, str]) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for name, seen in self._seen.items():
+            for ours, rank in meanings(spelled.get(name, name), self._mapping):
                 if ours != "step_time_s" or rank < 0 or not seen.is_clock:
-                    self._found.setdefault(ours, {})[name] = rank
+                    found.setdefault(ours, {})[name] = rank
+        return found
 
     def made(self) -> Columns:
         """All of them; to be called once."""
@@ -119,13 +127,9 @@ class _Choice:
         if not trained:
             self._found.pop("training_loss", None)
 
-    def _of_data(self) -> dict[str, str]:
-        """Columns that are named after their data alone → the loss that each may be."""
-        return {name: ours for name in self._seen if (ours := loss_of_data(name, self._mapping))}
-
     def _find_losses_of_data(self) -> None:
         """Numbers named after their data alone are losses where that of the training falls; else they may be scores."""
-        named = self._of_data()
+        named = losses_of_data(self._seen, self._mapping)
         trained = [name for name, ours in named.items() if ours == "training_loss"]
         if trained and all(self._seen[name].falls for name in trained):
             for name, ours in named.items():
@@ -139,7 +143,7 @@ class _Choice:
 
         Those that fall and begin near it in its own rows, or all, where such a number of the training ends near it.
         """
-        named, seen = self._of_data(), self._seen
+        named, seen = losses_of_data(self._seen, self._mapping), self._seen
         trained, held_out = ([name for name in named if named[name] == ours] for ours in LOSSES)
         losses = [seen[name] for name in self._found["training_loss"]]
         ends, begins = [loss.value for loss in losses], [loss.first for loss in losses]

@@ -23,8 +23,6 @@ from rmetric.importers.pairs import LEVELS, LONGEST_ROW, pairs
 from rmetric.importers.text_tables import TextTable
 from rmetric.log_lines import CUT_OFF, OnDamage, passed_over
 
-LEAST_TURNS = 3
-"""Times that each has written after another one, on average, above which numbers are processes and no epochs."""
 MOST_JOINED = 64
 """Lines of an object in braces."""
 MESSAGES = ("log", "message", "msg", "textPayload")
@@ -43,7 +41,8 @@ _WORKER = re.compile(
     |\[pod/[^\]]{{1,80}}\]
     |\(\w+\s(?:pid=\d+)[^)]{{0,40}}\)
     |{_SHARE}
-    |(?P<bare>\d{{1,5}}):\s)""",
+    |(?P<bare>\d{{1,5}}):\s(?!\s*\d+/\d+\]))           # but in "[2: 40/100]" it is the epoch
+    """,
     re.VERBOSE | re.IGNORECASE,
 )
 _RANK = "rank="
@@ -100,8 +99,7 @@ class Workers:
         comes_again = 2 * len(self.lines) <= self.lines.total()
         in_turn = not take_turns or 2 * self.turns > self.lines.total()
         are_ranks = not self.first.startswith(_RANK) or {*self.lines} == {f"{_RANK}{n}" for n in range(len(self.lines))}
-        come_back = self.turns > LEAST_TURNS * len(self.lines)
-        return is_counted and comes_again and in_turn and are_ranks and come_back
+        return is_counted and comes_again and in_turn and are_ranks
 
 
 def console_lines(

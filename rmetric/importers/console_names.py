@@ -8,7 +8,7 @@ from typing import Any
 
 from rmetric.importers.base import CACHED, FieldMap
 from rmetric.importers.console_counters import counters_among
-from rmetric.importers.names import loss_of_data, meanings, names_counter
+from rmetric.importers.names import losses_of_data, meanings, names_counter
 
 Pattern = tuple[str, ...]
 """Names that a line states together, in its order."""
@@ -41,4 +41,4 @@ class LineNames:
 def _meant(fields: FieldMap, names: Pattern) -> frozenset[str]:
     """Our names that a pattern's may stand for; a number of its data (``train: 0.5``) may be a loss."""
     meant = {ours for name in names for ours, _ in meanings(name, fields) if ours != "step"}
-    return frozenset(meant | {ours for name in names if (ours := loss_of_data(name, fields))})
+    return frozenset(meant.union(losses_of_data(names, fields).values()))

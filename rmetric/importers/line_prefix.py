@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any
 
@@ -15,7 +15,7 @@ from rmetric.importers.names import (
     TEST_WORDS,
     TRAINING_WORDS,
     VALIDATION_WORDS,
-    loss_of_data,
+    losses_of_data,
     meanings,
     means_loss,
     names_epoch,
@@ -119,8 +119,8 @@ def _without_data(name: str) -> str:
     return _OF_WHICH.sub("", name)
 
 
-def _is_report(names: Iterable[str], fields: FieldMap) -> bool:
-    return any(means_loss(name, fields) or loss_of_data(name, fields) for name in names)
+def _is_report(names: Collection[str], fields: FieldMap) -> bool:
+    return any(means_loss(name, fields) for name in names) or bool(losses_of_data(names, fields))
 
 
 def _has_rate(names: Iterable[str], fields: FieldMap) -> bool:

@@ -16,14 +16,17 @@ def _words(text: str) -> frozenset[str]:
 
 
 VALIDATION_WORDS = _words(
-    "val vali va vld valid validate validated validating validation eval evaluated evaluation dev heldout cv"
+    "val vali vld valid validate validated validating validation eval evaluated evaluation dev heldout cv"
 )
 TEST_WORDS = _words("test tested testing predict prediction")
 TRAINING_WORDS = _words("train trained training tr trn")
 DATA_WORDS = VALIDATION_WORDS | TEST_WORDS | TRAINING_WORDS
+SHORT_WORDS = {"va": "validation", "te": "test"}
+"""Words for data that may as well be a part of a model, as a text encoder, unless the training has one as well."""
 _SPLITS = {
     **dict.fromkeys(("learn", "train", "training", "trn", "tr"), "training_loss"),
-    **dict.fromkeys(("test", "val", "vali", "va", "vld", "valid", "validation", "eval", "dev"), "validation_loss"),
+    **dict.fromkeys(("val", "vali", "vld", "valid", "validation", "eval", "dev", "test"), "validation_loss"),
+    **dict.fromkeys(SHORT_WORDS, "validation_loss"),
 }
 """Names of data that a number may have instead of one of its own → our loss."""
 WHOLE_WORDS = _words("total all overall full whole joint combined sum vae elbo")
@@ -350,10 +353,9 @@ def _step_time(name: str) -> tuple[str, int] | None:
 
 
 def _apart(words: Sequence[str]) -> tuple[str, ...]:
-    """The words; ``valloss`` and ``closs`` as two, and the ``te`` of a loss as that of tests."""
+    """The words; ``valloss`` and ``closs`` as two."""
     is_glued = {word for word in words if word.endswith("loss") and word != "loss"} - _LIKE_A_LOSS
-    parts = tuple(part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,)))
-    return tuple("test" if part == "te" and "loss" in parts else part for part in parts)
+    return tuple(part for word in words for part in ((word[:-4], "loss") if word in is_glued else (word,)))
 
 
 def loss_of_data(name: str, fields: FieldMap) -> str | None:
@@ -364,6 +366,45 @@ def loss_of_data(name: str, fields: FieldMap) -> str | None:
     """
     ours = _SPLITS.get(plain(name))
     return None if name in fields.taken or ours in fields.explicit else ours
+
+
+def losses_of_data(names: Iterable[str], fields: FieldMap) -> dict[str, str]:
+    """Names that stand for a loss by their data alone → our loss.
+
+    Those of two letters do so only beside names of other data: a mere ``tr`` is the radius of a trust region.
+
+    >>> losses_of_data(["tr", "va"], FieldMap({})), losses_of_data(["tr"], FieldMap({}))
+    ({'tr': 'training_loss', 'va': 'validation_loss'}, {})
+    """
+    named = {name: ours for name in names if (ours := loss_of_data(name, fields))}
+    are_both = len({*named.values()}) > 1
+    return named if are_both else {name: ours for name, ours in named.items() if len(plain(name)) > 2}
+
+
+def spelled_out(names: Iterable[str]) -> dict[str, str]:
+    """Names with ``va`` or ``te`` → the same with the word that it stands for, where a log tells of the training, too.
+
+    It does with a loss of the training, or with anything that it tells of both.
+
+    >>> spelled_out(["tr_acc", "va_acc", "va_loss"]), spelled_out(["train_loss", "te_loss"]), spelled_out(["va_loss"])
+    ({'va_acc': 'validation acc', 'va_loss': 'validation loss'}, {'te_loss': 'test loss'}, {})
+    """
+    words = {name: _apart(words_of(name)) for name in names}
+    short = {
+        name: those for name, those in words.items() if DATA_WORDS.isdisjoint(those) and SHORT_WORDS.keys() & those
+    }
+    measured = {_without(SHORT_WORDS.keys(), those) for those in short.values()}
+    trains = any(
+        measures_loss(name) or _without(TRAINING_WORDS, those) in measured
+        for name, those in words.items()
+        if not TRAINING_WORDS.isdisjoint(those)
+    )
+    spelled = {name: " ".join(SHORT_WORDS.get(word, word) for word in those) for name, those in short.items()}
+    return spelled if trains else {}
+
+
+def _without(some: Set[str], words: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(word for word in words if word not in some)
 
 
 def means_loss(name: str, fields: FieldMap) -> bool:

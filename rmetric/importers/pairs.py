@@ -16,6 +16,7 @@ from rmetric.importers.names import (
     DATA_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
+    SHORT_WORDS,
     STEP_WORDS,
     TEST_WORDS,
     TOTAL,
@@ -112,8 +113,8 @@ _MEAN_OVER = re.compile(
 _OVER = re.compile(r"(?P<of>\s[a-z-]{4,12})?(?:\s*[:=]|\s(?:is|was)\b)\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What stands around the number in ``average loss over the last 100 steps: 2.5``."""
 _LIST_GOES_ON = re.compile(r"\s*,\s*[-+]?\.?\d")
-_EPOCH_AND_BATCH = re.compile(r",\s+\d+\]")
-"""What follows the epoch in ``[2,  4000] loss: 1.3``."""
+_EPOCH_AND_BATCH = re.compile(r",\s+\d+\]|:\s+\d+/\d+\]")
+"""What follows the epoch in ``[2,  4000] loss: 1.3`` and ``[2: 40/100] loss: 1.3``."""
 LARGEST_LINE_NUMBER = 10**9
 """A number before a line that is not smaller is a time."""
 _A_RATE = re.compile(r"(?:^\d|(?<!\w)\d+\.)[\d.]*\s?\w*/")
@@ -133,10 +134,10 @@ def pairs(line: str) -> dict[str, Any]:
     """The pairs of a line, in its order; a name that comes again keeps its first value.
 
     ``3/10`` and ``[3/10]`` without a name count batches; ``name of`` holds the number after the slash. A number of the
-    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]`` and ``[2/9][40/50]``; one alone
-    before the rest of the line is ``#``. ``34.5k`` is 34,500; ``loss None`` has the value ``None``. A loss after a word
-    such as *valid* is a validation loss. Whole numbers with a comma between that parts no thousands, as in ``0,88``,
-    stay a text.
+    training alone, before batches, is the epoch, and so is the first in ``[2, 4000]``, ``[2: 40/50]`` and
+    ``[2/9][40/50]``; one alone before the rest of the line is ``#``. ``34.5k`` is 34,500; ``loss None`` has the value
+    ``None``. A loss after a word such as *valid* is a validation loss. Whole numbers with a comma between that parts no
+    thousands, as in ``0,88``, stay a text.
 
     >>> pairs("| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch 12.12 | loss  7.64 | ppl  2079.22")
     {'epoch': 1, 'batch': 200, 'batch of': 2983, 'lr': 20.0, 'ms/batch': 12.12, 'loss': 7.64, 'ppl': 2079.22}
@@ -272,7 +273,7 @@ def _of_the_same(measured: str, name: str) -> tuple[str, str]:
     (('loss', 'loss train'), ('loss', 'loss val'), ('', 'val acc'))
     """
     before, _, data = name.rpartition(" ")
-    if data.casefold() not in DATA_WORDS:
+    if data.casefold() not in DATA_WORDS | SHORT_WORDS.keys():
         return "", name
     before = before or measured
     return before, f"{before} {data}".lstrip()

@@ -242,11 +242,11 @@ def is_next_epoch(
 ) -> bool:
     """Whether the epoch advances; where none is said, or none before, whether batches have been counted to their end.
 
-    That is ``1718/1718``, or where every hundredth is reported, ``1700/1718`` or, of batches from 0 on, ``1700/1800``.
+    That is ``1718/1718``, or ``1700/1718`` where every hundredth is reported. ``1700/1800`` may be followed by the end.
     """
     if epoch is not None and before is not None:
         return epoch > before
-    return columns.are_batches and last is not None and total is not None and last + spacing >= total
+    return columns.are_batches and last is not None and total is not None and last + spacing > total
 
 
 def check_order(path: Path, steps: Iterable[Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -106,3 +107,45 @@ def test_losses_of_different_lines_are_not_added(tmp_path: Path) -> None:
 
     with pytest.raises(UserError, match="there are several losses"):
         read(lines(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch {0} acc tr {2:.3f} va {2:.3f} loss {1}",
+        "epoch {0}, Tr: {2:.4f}, Va: {2:.4f}, Te: {2:.4f}, Loss: {1}",
+        "epoch {0}: va_iou={2:.3f}, loss={1}",
+        "epoch {0} | va_acc {2:.3f} | loss {1}",
+        "epoch {0} loss {1} va_loss {3} expr_loss {4}",
+        "step {0} loss {1} pi {3} va {4}",
+        "epoch {0} va_loss {3} expr_loss {4}",
+        "step {0} unet_loss {3} te_loss {4}",
+    ],
+)
+def test_two_letters_alone_tell_no_data(line: str, tmp_path: Path) -> None:
+    values = ((step, loss(step), 0.3 + step / 999, apart(step), loss(step) - apart(step)) for step in STEPS)
+    (run,) = read(itertools.starmap(line.format, values), tmp_path)
+    assert run.run.observations["training_loss"] == pytest.approx(LOSSES)
+    assert not len(run.run.evaluations()[0])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "epoch {0} TrLoss: {1} VaLoss: {2}",
+        "epoch {0} train_loss {1} te_loss {2}",
+        "epoch {0} loss {1} va_loss {2} tr_acc 0.{0} va_acc 0.{0}",
+        "epoch {0} loss: tr {1} va {2} acc: tr 0.{0} va 0.{0}",
+        "epoch {0} L_tr {1} L_va {2}",
+        "epoch {0} tr {1} te {2}",
+    ],
+)
+def test_two_letters_tell_the_data_beside_those_of_the_training(line: str, tmp_path: Path) -> None:
+    (run,) = read((line.format(step, loss(step), loss(step) + 0.1) for step in STEPS), tmp_path)
+    assert run.run.observations["training_loss"] == pytest.approx(LOSSES)
+    assert run.run.evaluations()[1] == pytest.approx(np.add(LOSSES, 0.1))
+
+
+def test_a_trust_radius_is_no_loss(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="known format"):
+        read((f"iter {step} f {loss(step)} |g| {loss(step)} tr {loss(step) / 9}" for step in STEPS), tmp_path)

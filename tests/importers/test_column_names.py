@@ -69,8 +69,6 @@ def test_humps_of_a_name_part_its_words() -> None:
         ("val_mean_ce", "validation_loss"),
         ("Vali Loss", "validation_loss"),
         ("vld_loss", "validation_loss"),
-        ("VaLoss", "validation_loss"),
-        ("te_loss", "validation_loss"),
         ("neg_elbo", "training_loss"),
         ("test_loss", "validation_loss"),
         ("gNorm", "grad_norm"),

@@ -44,6 +44,20 @@ def test_epochs_in_brackets_are_no_processes(tmp_path: Path) -> None:
     assert sum(len(found.run.observations) for found in read(lines, tmp_path)) == 3 * POINTS
 
 
+@pytest.mark.parametrize("buffered", [2, 6])
+def test_numbers_before_few_lines_of_each_are_processes(buffered: int, tmp_path: Path) -> None:
+    """Of 6 epochs, each process writes several at once."""
+    lines = [
+        f"{rank}: epoch {epoch} loss {4 - epoch / 9 + rank}"
+        for begin in range(0, 6, buffered)
+        for rank in range(8)
+        for epoch in range(begin, begin + buffered)
+    ]
+    (logged,) = read(lines, tmp_path)
+    assert logged.run.observations.step.tolist() == [*range(6)]
+    assert WORKERS in logged.notes
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_process_after_a_time_and_a_level_is_one(level: str, tmp_path: Path) -> None:
     lines = (

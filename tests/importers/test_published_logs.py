@@ -793,6 +793,13 @@ def batches_from_0_behind_an_epoch_that_looks_like_a_process() -> Iterator[str]:
     return (f"[{step // 10}: {step % 10 * 10}/100] train loss: {loss(step + 1)}" for step in range(POINTS))
 
 
+@layout(Seen(STEPS, LOSSES, evaluations=POINTS, note="batches count"))
+def two_lines_at_each_batch() -> Iterator[str]:
+    for step in STEPS:
+        yield f"[{step}/{POINTS}] train loss: {loss(step)}"
+        yield f"[{step}/{POINTS}] val loss: {loss(step) + 0.1}"
+
+
 @layout(Seen([10 * step for step in STEPS], LOSSES, note="batches count"))
 def an_epoch_that_is_told_behind_its_bar() -> Iterator[str]:
     for step in STEPS:

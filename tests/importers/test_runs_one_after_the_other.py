@@ -19,6 +19,11 @@ def test_an_attempt_with_other_batches_is_a_run_of_its_own(tmp_path: Path) -> No
     assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [4, 30]
 
 
+def test_batches_that_are_counted_from_0_twice_are_two_runs(tmp_path: Path) -> None:
+    lines = (f"Batch {10 * step}/{10 * POINTS} loss {loss(step):.4f}" for _ in range(2) for step in range(POINTS))
+    assert [len(run.run.observations) for run in read(lines, tmp_path)] == [POINTS, POINTS]
+
+
 def test_an_evaluation_behind_the_last_epoch_is_no_run(tmp_path: Path) -> None:
     def lines() -> Iterator[str]:
         for epoch in STEPS:
