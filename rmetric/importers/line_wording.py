@@ -60,6 +60,7 @@ _OF_BOTH = re.compile(
     re.IGNORECASE,
 )
 """``train/val loss: 2.5 / 2.6``, ``Loss (train/val) = 2.5/2.6`` or ``training loss, validation loss: 2.5, 2.6``."""
+_FOLD = r"fold \d+(?:\s?/\s?\d+)?\]?\s*(?:[,;|]|-\s)"
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
@@ -71,8 +72,8 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
     ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
     ("rain", _OF_BOTH, r"\1\3 loss: \5, \2\4 loss: \6"),
-    # of a fold both losses may be told
-    ("old", re.compile(r"(?i)\b(?:cv|(?:cross[- ]?)?validation|val)[ _-]?(?=fold)"), ""),
+    # ``cv fold 0 | epoch 3 | loss 2.5``: of a fold that is numbered by itself both losses may be told
+    ("old ", re.compile(rf"(?i)\b(?:cv|(?:cross[- ])?validation|val) (?={_FOLD}(?!\s*\w*loss))"), ""),
     ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
     ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),

@@ -105,7 +105,7 @@ _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\
 _OWN_NAME = re.compile(r"\w+_\w+\W*$")
 """A name that says of which data it is, and only of its own value where others are of the training: ``val_acc``."""
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
-"""``Train - Total`` before the whole loss of some data."""
+"""``Train - Total`` before what may be the whole loss of some data, and ``Losses: total`` before one."""
 _MEAN_OVER = re.compile(
     r"\bloss(?:es)?\s(?=\w)(?:(?:of|on|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
 )
@@ -219,9 +219,9 @@ class _Data:
 
 
 def _loss_of(name: str, gap: str, match: re.Match[str]) -> str:
-    """A name; of a decimal number without a unit that is called the total of some data, that of their loss."""
+    """A name; of a decimal number without a unit that is called the total of some data, that of the data alone."""
     of = _TOTAL_OF.search(gap) if name.casefold() == "total" and not match["unit"] and not _is_whole(match) else None
-    return name if of is None else f"{of['of']} total loss" if "loss" not in of["of"].casefold() else "total loss"
+    return name if of is None else of["of"] if "loss" not in of["of"].casefold() else "total loss"
 
 
 def _is_no_value(gap: str, match: re.Match[str]) -> bool:

@@ -817,6 +817,15 @@ def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     assert not any(word in " ".join(logged.notes) for word in ("skipped", "damage"))
 
 
+def test_totals_beside_a_loss_by_name_are_none(tmp_path: Path) -> None:
+    (run,) = read(
+        (f"epoch {step} | loss {loss(step)} | time train: total {step / 10}1 val: total 3.{step}" for step in STEPS),
+        tmp_path,
+    )
+    assert run.run.observations["training_loss"].tolist() == pytest.approx(LOSSES)
+    assert len(run.run.evaluations()[0]) == 0
+
+
 def test_a_bound_that_falls_from_below_0_is_a_loss_that_rises(tmp_path: Path) -> None:
     (run,) = read((f"step {step} ELBO: {-(step**2)}.0" for step in STEPS), tmp_path)
     assert run.run.observations["training_loss"].tolist() == [step**2 for step in STEPS]
