@@ -14,6 +14,7 @@ from rmetric.importers.names import (
     AGAIN,
     COUNTER_WORDS,
     DATA_WORDS,
+    EPOCH_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
     STEP_WORDS,
@@ -102,6 +103,8 @@ _PLACE = re.compile(rf"(?:\s+(?:{'|'.join(_PLACING)})\s+|\s*\()\w+$", re.IGNOREC
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
+_COUNTERS = STEP_WORDS | EPOCH_WORDS
+"""What tells in a bracket where a loss is from; that of a batch, the batch's size as often."""
 _OWN_NAME = re.compile(r"\w+_\w+\W*$")
 """A name that says of which data it is, and only of its own value where others are of the training: ``val_acc``."""
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
@@ -252,7 +255,7 @@ def _is_in_name(gap: str, match: re.Match[str]) -> bool:
     is_open = (
         bool(bracket)
         and ")" not in inside
-        and inside.strip().casefold() not in COUNTER_WORDS
+        and inside.strip().casefold() not in _COUNTERS
         and _REST_OF_NAME.match(match.string, match.end()) is not None
     )
     return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))

@@ -77,6 +77,11 @@ def test_a_fold_is_a_run_also_where_the_steps_go_on(tmp_path: Path) -> None:
     assert [run.name for run in read_runs(table(tmp_path, "fold,step,loss", rows))] == [f"fold {k}" for k in range(6)]
 
 
+def test_a_fold_that_comes_back_while_the_steps_go_on_is_a_part_of_the_data(tmp_path: Path) -> None:
+    rows = [(step // 10 % 3, step, 2.0) for step in range(60)]
+    assert [run.name for run in read_runs(table(tmp_path, "fold,step,loss", rows))] == ["sweep"]
+
+
 def test_the_fold_of_a_cross_validation_trains(tmp_path: Path) -> None:
     lines = (
         f"cv fold {fold} | epoch {e} | loss {3 - e / 9} | val_loss {4 - e / 9}" for fold in (0, 1) for e in range(9)
