@@ -148,7 +148,7 @@ class Survey:
     _copies: Counter[int] = field(default_factory=Counter)
     """How many rows in a row have said the very same, and how often; the next one differs by more than a count."""
     _told_anew: Counter[str] = field(default_factory=Counter)
-    """How often that next one says another value, for each name."""
+    """How often that next one, behind several, says another value, for each name."""
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Survey:
@@ -168,12 +168,14 @@ class Survey:
             if self.patterns[names] <= FIRST_ROWS:
                 self.first.append(row.values)
         before, self._before = self._before, row.values
-        is_another = before.keys() == row.values.keys() and before != row.values
+        is_same = before == row.values
+        is_another = not is_same and before.keys() == row.values.keys()
         differ = [name for name, value in row.values.items() if before[name] != value] if is_another else []
         if len(differ) > 1:
             self._copies[self._alike] += 1
-            self._told_anew.update(differ)
-        self._alike = self._alike + 1 if before == row.values else 1
+            if self._alike > 1:
+                self._told_anew.update(differ)
+        self._alike = self._alike + 1 if is_same else 1
         for name, value in row.values.items():
             if value is None:
                 continue
