@@ -74,12 +74,8 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
     # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
     ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
-    # ``train/val loss: 2.5 / 2.6`` or ``training loss, validation loss: 2.5, 2.6``; a letter alone is found fast
-    (
-        "rain",
-        re.compile(rf"([Tt](?i:rain\w*))(?i:(?: loss)?\s?(?:[/,&]|and)\s?{_HELD_OUT} loss){_TWO_LOSSES}"),
-        _of_both,
-    ),
+    # ``train/val loss: 2.5 / 2.6`` or ``training loss, validation loss: 2.5, 2.6``; letters of one case are found fast
+    ("rain", re.compile(rf"(rain\w*)(?i:(?: loss)?\s?(?:[/,&]|and)\s?{_HELD_OUT} loss{_TWO_LOSSES})"), _of_both),
     # ``Loss (train/val) = 2.5/2.6``
     ("oss (", re.compile(rf"(?i)\bloss \((train\w*)\s?/\s?{_HELD_OUT}\){_TWO_LOSSES}"), _of_both),
     # ``cv fold 0 | epoch 3 | loss 2.5``: of a fold that is numbered by itself both losses may be told
