@@ -63,7 +63,8 @@ def _of_both(found: re.Match[str]) -> str:
     return f"{training} loss: {first}, {held_out} loss: {second}"
 
 
-_FOLD = r"fold \d+(?:\s?/\s?\d+)?\]?\s*(?:[,;|]|-\s)"
+_FOLD = r"fold \d+(?:\s?/\s?\d+)?\s*(?:[\],;|]|-\s)"
+"""One that is set apart from what the line says of it."""
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
