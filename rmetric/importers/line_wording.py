@@ -54,12 +54,17 @@ def _loss_last(found: re.Match[str]) -> str:
 
 
 _HELD_OUT = r"(val\w*|dev|eval\w*|test\w*)"
-_OF_BOTH = re.compile(
-    rf"\b(?:(train\w*)(?: loss)?\s?(?:[/,&]|and)\s?{_HELD_OUT} loss|loss \((train\w*)\s?/\s?{_HELD_OUT}\))"
-    rf"\s?[:=]?\s?({_ONE})\s?[/,]\s?({_ONE})",
-    re.IGNORECASE,
-)
-"""``train/val loss: 2.5 / 2.6``, ``Loss (train/val) = 2.5/2.6`` or ``training loss, validation loss: 2.5, 2.6``."""
+_TWO_LOSSES = rf"\s?[:=]?\s?({_ONE})\s?[/,]\s?({_ONE})"
+
+
+def _of_both(found: re.Match[str]) -> str:
+    """``train/val loss: 2.5 / 2.6`` as two losses, each after its name."""
+    training, held_out, first, second = found.groups()
+    return f"{training} loss: {first}, {held_out} loss: {second}"
+
+
+_FOLD = r"fold \d+(?:\s?/\s?\d+)?\s*(?:[\],;|]|-\s)"
+"""One that is set apart from what the line says of it."""
 _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     # ``Losses {'ner': 31.4}`` of spaCy
     ("osses", re.compile(r"(?i)\blosses\s*[:=]?\s*\{([^{}]*)\}"), lambda found: _QUOTED.sub(" loss", found[1])),
@@ -70,9 +75,12 @@ _REWORDED: tuple[tuple[str, re.Pattern[str], str | Callable[[re.Match[str]], str
     ("oss (", re.compile(r"(?i)(\bloss)\s\([^()\d]*\)(?=\s(?:at|after|of|for)\s)"), r"\1"),  # (for one batch)
     # means over the folds of LightGBM's cross-validation, of the held-out data unless they say otherwise
     ("cv_agg's ", re.compile(r"\bcv_agg's (?:(train|valid) )?"), lambda found: f"{found[1] or 'valid'}'s "),
-    ("rain", _OF_BOTH, r"\1\3 loss: \5, \2\4 loss: \6"),
-    # of a fold both losses may be told
-    ("old", re.compile(r"(?i)\b(?:cv|(?:cross[- ]?)?validation|val)[ _-]?(?=fold)"), ""),
+    # ``train/val loss: 2.5 / 2.6`` or ``training loss, validation loss: 2.5, 2.6``; letters of one case are found fast
+    ("rain", re.compile(rf"(rain\w*)(?i:(?: loss)?\s?(?:[/,&]|and)\s?{_HELD_OUT} loss{_TWO_LOSSES})"), _of_both),
+    # ``Loss (train/val) = 2.5/2.6``
+    ("oss (", re.compile(rf"(?i)\bloss \((train\w*)\s?/\s?{_HELD_OUT}\){_TWO_LOSSES}"), _of_both),
+    # ``cv fold 0 | epoch 3 | loss 2.5``: of a fold that is numbered by itself both losses may be told
+    ("old ", re.compile(rf"(?i)\b(?:cv|(?:cross[- ])?validation|val) (?={_FOLD}(?!\s*\w*loss))"), ""),
     ("ScoreIterationL", re.compile(r"(?<=ScoreIterationListener - )Score"), "Loss"),  # DL4J's: lower is better
     ("-ELBO", re.compile(r"(?<!\S)-ELBO\b"), "negative ELBO"),
     ("oss ", _LOSS_AFTER, _loss_last),

@@ -14,6 +14,7 @@ from rmetric.importers.names import (
     AGAIN,
     COUNTER_WORDS,
     DATA_WORDS,
+    EPOCH_WORDS,
     LINE_NUMBER,
     MAGNITUDE,
     SHORT_WORDS,
@@ -103,10 +104,12 @@ _PLACE = re.compile(rf"(?:\s+(?:{'|'.join(_PLACING)})\s+|\s*\()\w+$", re.IGNOREC
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
 """What follows a number in the name of a loss, up to the loss."""
+_COUNTERS = STEP_WORDS | EPOCH_WORDS
+"""What tells in a bracket where a loss is from; that of a batch, the batch's size as often."""
 _OWN_NAME = re.compile(r"\w+_\w+\W*$")
 """A name that says of which data it is, and only of its own value where others are of the training: ``val_acc``."""
 _TOTAL_OF = re.compile(rf"\b(?P<of>{'|'.join(sorted(DATA_WORDS))}|loss|losses)\W{{1,5}}total\W*$", re.IGNORECASE)
-"""``Train - Total`` before the whole loss of some data."""
+"""``Train - Total`` before what may be the whole loss of some data, and ``Losses: total`` before one."""
 _MEAN_OVER = re.compile(
     r"\bloss(?:es)?\s(?=\w)(?:(?:of|on|over|for|in)\s)?(?:the\s)?(?P<latest>last|past|previous)?\s?$", re.IGNORECASE
 )
@@ -159,10 +162,12 @@ def pairs(line: str) -> dict[str, Any]:
             data.is_of_a_bar |= match["unit"] == "%" and bool(_setting(gap[-SETTING:]))
             continue
         is_first, end = end == 0, stop
-        name = _loss_of(_name(gap[-2 * MAX_NAME :]), gap, match) or beside
-        said = "" if _opens_a_place(gap, name, match) else name
+        name = _name(gap[-2 * MAX_NAME :]) or beside
+        said = "" if gap.endswith("[") and _opens_a_place(name, match) else name
         if _is_whole(match):
             name = _name_of_count(said, match) if said else _unnamed(gap, match, found, is_first)
+        elif name.casefold() == "total" and not match["unit"]:
+            name = _of_total(gap) or name
         beside = _beside(said, name)
         name = name or without_a_name(match["unit"], match.string, stop)
         if not name or (name in found and name == LINE_NUMBER):
@@ -205,11 +210,11 @@ class _Data:
         if name.casefold() == "loss" and self._has_own:
             self._setting = ""
         elif not self._setting:
-            before = _OWN_NAME.sub("", gap) if self._trains else gap
-            self._setting = _setting(before[-SETTING:])
+            before = gap[-SETTING:]
+            self._setting = _setting(_without_own_name(before) if self._trains else before)
         elif _BEGINS_TRAINING.search(gap):
             self._setting = ""
-        self._trains |= "." not in name and not TRAINING_WORDS.isdisjoint(_words(name.casefold()))
+        self._trains = self._trains or _is_of_training(name)
         if measures_loss(name):
             words = _words(name.casefold())
             self._has_own |= not words.isdisjoint(VALIDATION_WORDS | TEST_WORDS)
@@ -219,10 +224,23 @@ class _Data:
         return name
 
 
-def _loss_of(name: str, gap: str, match: re.Match[str]) -> str:
-    """A name; of a decimal number without a unit that is called the total of some data, that of their loss."""
-    of = _TOTAL_OF.search(gap) if name.casefold() == "total" and not match["unit"] and not _is_whole(match) else None
-    return name if of is None else f"{of['of']} total loss" if "loss" not in of["of"].casefold() else "total loss"
+@lru_cache(CACHED)
+def _is_of_training(name: str) -> bool:
+    """Whether a name says that its number, and so the others of its line, are of the training."""
+    return "." not in name and not TRAINING_WORDS.isdisjoint(_words(name.casefold()))
+
+
+@lru_cache(CACHED)
+def _without_own_name(gap: str) -> str:
+    """What stands between two values, without a name that tells the data of the next one alone."""
+    return _OWN_NAME.sub("", gap)
+
+
+def _of_total(gap: str) -> str:
+    """The data alone whose total a number is called, or that it is that of a loss; empty if neither is said."""
+    found = _TOTAL_OF.search(gap)
+    of = "" if found is None else found["of"]
+    return "total loss" if "loss" in of.casefold() else of
 
 
 def _is_no_value(gap: str, match: re.Match[str]) -> bool:
@@ -234,10 +252,9 @@ def _is_no_value(gap: str, match: re.Match[str]) -> bool:
     )
 
 
-def _opens_a_place(gap: str, name: str, match: re.Match[str]) -> bool:
-    """Whether a number is the epoch of a step that is told with its batch: ``"step": [3, 200]``."""
-    is_step = gap.endswith("[") and _counter(name).casefold() in STEP_WORDS
-    return is_step and _EPOCH_AND_BATCH.match(match.string, match.end()) is not None
+def _opens_a_place(name: str, match: re.Match[str]) -> bool:
+    """Whether a number in a bracket is the epoch of a step that is told with its batch: ``"step": [3, 200]``."""
+    return _counter(name).casefold() in STEP_WORDS and _EPOCH_AND_BATCH.match(match.string, match.end()) is not None
 
 
 def _is_in_name(gap: str, match: re.Match[str]) -> bool:
@@ -245,15 +262,16 @@ def _is_in_name(gap: str, match: re.Match[str]) -> bool:
 
     ``Loss (mean of the last 100): 2.5``, ``loss over 100 steps: 2.5``
     """
-    mean = _MEAN_OVER.search(gap) if _is_whole(match) else None
+    mean = _MEAN_OVER.search(gap) if "oss" in gap and _is_whole(match) else None
     over = None if mean is None else _OVER.match(match.string, match.end())
     if mean is not None and over is not None:
         return mean["latest"] is not None or over["of"] is not None
-    before, bracket, inside = gap.rpartition("(")
+    if "(" not in gap:
+        return False
+    before, _, inside = gap.rpartition("(")
     is_open = (
-        bool(bracket)
-        and ")" not in inside
-        and inside.strip().casefold() not in COUNTER_WORDS
+        ")" not in inside
+        and inside.strip().casefold() not in _COUNTERS
         and _REST_OF_NAME.match(match.string, match.end()) is not None
     )
     return is_open and measures_loss(_name(before[-2 * MAX_NAME :]))

@@ -41,7 +41,8 @@ class RunColumn:
         """The column of a log with such names, judged by its first rows; ``None`` if all of these are of one run.
 
         A run begins no later than with the step that others have reached: where the steps go on, another seed or trial
-        is another setting of the same run. Only a fold of a cross-validation is always trained anew.
+        is another setting of the same run. A fold of a cross-validation is trained anew all the same; one that comes
+        back while they go on is a part of the data of one training.
         """
         if OF_HEADER in names:
             return cls(OF_HEADER, in_turn=True)
@@ -56,14 +57,16 @@ class RunColumn:
     @classmethod
     def _judged(cls, name: str, rows: Sequence[Row], steps: Sequence[str]) -> RunColumn | None:
         column, runs = cls(name, in_turn=False), set[str]()
-        highest, before = -math.inf, None
+        is_fold, goes_back, highest, before = plain(name) in FOLD_NAMES, False, -math.inf, None
         for row in rows:
             run, step = column.title(row), _step_of(row, steps)
             if run is None:
                 continue
-            if runs and run not in runs and step > highest and plain(name) not in FOLD_NAMES:
+            is_known, is_other = run in runs, bool(runs) and run != before
+            goes_back |= is_other and step <= highest
+            if is_other and step > highest and is_known == is_fold and not (is_fold and goes_back):
                 return None
-            column.in_turn |= run in runs and run != before
+            column.in_turn |= is_known and is_other
             runs.add(run)
             before, highest = run, max(highest, step)
         is_split = all(DATA_WORDS.issuperset(words_of(run)) for run in runs)

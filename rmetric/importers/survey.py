@@ -147,6 +147,8 @@ class Survey:
     """Rows by now that say the very same."""
     _copies: Counter[int] = field(default_factory=Counter)
     """How many rows in a row have said the very same, and how often; the next one differs by more than a count."""
+    _told_anew: Counter[str] = field(default_factory=Counter)
+    """How often that next one, behind several, says another value, for each name."""
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> Survey:
@@ -166,10 +168,14 @@ class Survey:
             if self.patterns[names] <= FIRST_ROWS:
                 self.first.append(row.values)
         before, self._before = self._before, row.values
-        is_another = before.keys() == row.values.keys() and before != row.values
-        if is_another and sum(before[name] != value for name, value in row.values.items()) > 1:
+        is_same = before == row.values
+        is_another = not is_same and before.keys() == row.values.keys()
+        differ = [name for name, value in row.values.items() if before[name] != value] if is_another else []
+        if len(differ) > 1:
             self._copies[self._alike] += 1
-        self._alike = self._alike + 1 if before == row.values else 1
+            if self._alike > 1:
+                self._told_anew.update(differ)
+        self._alike = self._alike + 1 if is_same else 1
         for name, value in row.values.items():
             if value is None:
                 continue
@@ -181,11 +187,12 @@ class Survey:
             stands = is_another and before[name] == value
             seen.add(value, epoch, stands)
 
-    @property
-    def copies(self) -> int:
-        """How many times nearly every row comes, as several processes print it."""
+    def copies(self, losses: Iterable[str]) -> int:
+        """How many times nearly every row comes, as several processes print it; 1 if hardly any changes the losses."""
         copies, most = max(self._copies.items(), key=lambda known: known[1], default=(1, 0))
-        return copies if most >= LEAST_COPIED and 10 * most >= 9 * self._copies.total() else 1
+        changes = self._copies.total()
+        is_told = any(2 * self._told_anew[name] > changes for name in losses)
+        return copies if is_told and most >= LEAST_COPIED and 10 * most >= 9 * changes else 1
 
     @property
     def empty(self) -> list[str]:

@@ -83,10 +83,11 @@ def imported(
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)
-    if survey.copies > 1 and not columns.counters:
+    copies = survey.copies(columns.fields.get("training_loss", ()))
+    if copies > 1 and not columns.counters:
         groups = itertools.groupby(rows, key=lambda row: row.values)
-        rows = itertools.chain.from_iterable(itertools.islice(same, 0, None, survey.copies) for _, same in groups)
-        columns.notes.append(COPIED.format(copies=survey.copies))
+        rows = itertools.chain.from_iterable(itertools.islice(same, 0, None, copies) for _, same in groups)
+        columns.notes.append(COPIED.format(copies=copies))
     if runs is not None:
         rows = runs.apart(path, rows)
         columns.notes.append(runs.note)

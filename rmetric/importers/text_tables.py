@@ -20,8 +20,8 @@ _VALUE = re.compile(r"[:=](?![A-Za-z])|(?:^|\s)[-+]?\d")
 """What a name of a column has not."""
 _OF_TWO_LINES = {"since last": "loss", "example counter": "step"}
 """Names of columns of Vowpal Wabbit, beside the mean over all so far: the loss since the row before, and its place."""
-_HELD_OUT = "h"
-"""What it puts behind a row of examples that are held out."""
+_WEIGHT, _HELD_OUT = "example weight", "h"
+"""Another one of its columns, and what it puts behind a row of examples that are held out."""
 _value_of = reader_of(",")
 
 
@@ -86,7 +86,7 @@ class TextTable:
         if not self._names or len(line) > LONGEST_HEADER:
             return {}
         cells = _cells(line, self._between)
-        is_held_out = cells[-1:] == [_HELD_OUT]
+        is_held_out = cells[-1:] == [_HELD_OUT] and _WEIGHT in self._names
         cells = cells[:-1] if is_held_out else cells
         if len(cells) != len(self._names):
             cells = self._fitted(line, cells) if self._between is _GAPS else []

@@ -86,6 +86,8 @@ LINES: dict[str, dict[str, Any]] = {
     "losses: [2.5, 2.1], step: 200, reference_loss: 8.5": {"step": 200, "reference_loss": 8.5},
     "step 5 losses: [2.5, 2.1]": {"step": 5, "losses": 2.5},
     "epoch 5 training loss, validation loss: 2.5, 2.6": {"epoch": 5, "training loss": 2.5, "validation loss": 2.6},
+    "epoch 5 train_fold_loss: 2.5 val_fold1_loss: 2.6": {"epoch": 5, "train_fold_loss": 2.5, "val_fold1_loss": 2.6},
+    "epoch 5 loss: 2.5 val fold loss: 2.6": {"epoch": 5, "loss": 2.5, "val fold loss": 2.6},
     "loss after 5 epochs: 2.5": {"epochs": 5, "loss": 2.5},
     "Mean loss over epoch 5: 2.5": {"epoch": 5, "Mean loss": 2.5},
     "loss (epoch 5): 2.5": {"epoch": 5, "loss": 2.5},

@@ -14,6 +14,8 @@ import numpy as np
 import pytest
 from tqdm import tqdm
 
+from rmetric.importers.base import FieldMap
+from rmetric.importers.text_tables import TextTable
 from tests.importers.layouts import LOSSES, POINTS, STEPS, Layouts, apart, bar, loss, read
 
 
@@ -824,9 +826,29 @@ def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
     assert not any(word in " ".join(logged.notes) for word in ("skipped", "damage"))
 
 
+def test_totals_beside_a_loss_by_name_are_none(tmp_path: Path) -> None:
+    (run,) = read(
+        (f"epoch {step} | loss {loss(step)} | time train: total {step / 10}1 val: total 3.{step}" for step in STEPS),
+        tmp_path,
+    )
+    assert run.run.observations["training_loss"].tolist() == pytest.approx(LOSSES)
+    assert len(run.run.evaluations()[0]) == 0
+
+
 def test_a_bound_that_falls_from_below_0_is_a_loss_that_rises(tmp_path: Path) -> None:
     (run,) = read((f"step {step} ELBO: {-(step**2)}.0" for step in STEPS), tmp_path)
     assert run.run.observations["training_loss"].tolist() == [step**2 for step in STEPS]
+
+
+def test_the_size_of_a_batch_in_brackets_is_no_step(tmp_path: Path) -> None:
+    (run,) = read((f"epoch {step} loss (batch 128): {loss(step)}" for step in STEPS), tmp_path)
+    assert run.run.observations.step.tolist() == [*STEPS]
+
+
+def test_hours_in_the_last_column_are_no_examples_that_are_held_out() -> None:
+    table = TextTable(FieldMap({}))
+    assert table.begins("Step Loss Remaining")
+    assert table.row("10 2.5 29.0 h") == {}
 
 
 def test_a_report_that_each_of_several_nodes_prints_is_read_once(tmp_path: Path) -> None:
@@ -837,8 +859,11 @@ def test_a_report_that_each_of_several_nodes_prints_is_read_once(tmp_path: Path)
     assert "each row comes 4 times" in " ".join(run.notes)
 
 
-def test_a_loss_that_stands_still_while_the_epoch_goes_on_is_read_as_often_as_it_is_told(tmp_path: Path) -> None:
-    (run,) = read(
-        (f"{{'loss': 0.0, 'learning_rate': 0.1, 'epoch': {step // 3 / 100}}}" for step in range(60)), tmp_path
-    )
+@pytest.mark.parametrize("rate", ["0.1", "{}"])
+def test_a_loss_that_stands_still_while_the_epoch_goes_on_is_read_as_often_as_it_is_told(
+    rate: str, tmp_path: Path
+) -> None:
+    epochs = (step // 3 / 100 for step in range(60))
+    told = (f"{{'loss': 0.0, 'learning_rate': {rate.format(1 - epoch)}, 'epoch': {epoch}}}" for epoch in epochs)
+    (run,) = read(told, tmp_path)
     assert len(run.run.observations) == 60

@@ -77,9 +77,15 @@ def test_a_fold_is_a_run_also_where_the_steps_go_on(tmp_path: Path) -> None:
     assert [run.name for run in read_runs(table(tmp_path, "fold,step,loss", rows))] == [f"fold {k}" for k in range(6)]
 
 
-def test_the_fold_of_a_cross_validation_trains(tmp_path: Path) -> None:
+def test_a_fold_that_comes_back_while_the_steps_go_on_is_a_part_of_the_data(tmp_path: Path) -> None:
+    rows = [(step // 10 % 3, step, 2.0) for step in range(60)]
+    assert [run.name for run in read_runs(table(tmp_path, "fold,step,loss", rows))] == ["sweep"]
+
+
+@pytest.mark.parametrize("place", ["cv fold {} |", "[CV fold {}/2]", "Validation fold {} -"])
+def test_the_fold_of_a_cross_validation_trains(place: str, tmp_path: Path) -> None:
     lines = (
-        f"cv fold {fold} | epoch {e} | loss {3 - e / 9} | val_loss {4 - e / 9}" for fold in (0, 1) for e in range(9)
+        f"{place.format(fold)} epoch {e} | loss {3 - e / 9} | val_loss {4 - e / 9}" for fold in (0, 1) for e in range(9)
     )
     runs = read_runs(log(tmp_path, *lines))
     assert [run.name for run in runs] == ["fold 0", "fold 1"]
