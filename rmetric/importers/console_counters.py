@@ -15,8 +15,9 @@ from rmetric.importers.rows import epoch_of
 BATCH, EPOCH, STEP = "batch", "epoch", "step"
 LEAST_EPOCHS, LEAST_REPORTS = 2, 3
 """Lines from which on a counter is told to count epochs, and reports from which on one tells their steps."""
-MOST_TOTALS = 2
-"""Changes of the number behind a slash for each of the one before it, from which on that is an epoch."""
+MOST_TOTALS, LEAST_CHANGING = 2, 4
+"""Changes of the number behind a slash for each of the one before it, from which on that is an epoch; and lines for
+each of these changes, up to so many."""
 FRESH = 0.9
 """Share of the reports before each of which a counter must have gone on."""
 
@@ -134,7 +135,7 @@ class ConsoleCounters:
         return frozenset(
             name
             for name, (first, second) in self._to_totals.items()
-            if second.changes > MOST_TOTALS * first.changes and 4 * second.changes > second.lines
+            if second.changes > MOST_TOTALS * first.changes and LEAST_CHANGING * second.changes > second.lines
         )
 
     @property

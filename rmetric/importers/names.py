@@ -195,7 +195,7 @@ def _is_like_a_loss(words: Set[str]) -> bool:
 
 def _is_bound(words: Set[str]) -> bool:
     """Whether it is an evidence lower bound, which is to rise; one with its sign turned is like a loss."""
-    return "elbo" in words and not _is_like_a_loss(words)
+    return "elbo" in words and "loss" not in words and not _is_like_a_loss(words)
 
 
 def _is_rate(words: Sequence[str]) -> bool:
@@ -226,8 +226,7 @@ def is_bound(name: str) -> bool:
     >>> [is_bound(name) for name in ("Average ELBO", "neg_elbo", "elbo_loss")]
     [True, False, False]
     """
-    words = {*words_of(name)}
-    return _is_bound(words) and "loss" not in words
+    return _is_bound({*words_of(name)})
 
 
 def names_training(name: str) -> bool:

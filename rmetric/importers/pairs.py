@@ -98,8 +98,9 @@ _OF_RANGE = re.compile(r"\s?\[\d+\s?-\s?\d+\]$")
 """The steps of a mean behind its name: ``avg. loss [951-1000]: 2.5``."""
 _THEN_DECIMALS = re.compile(r"\]?\s*[:=]?\s+[-+]?\d*\.\d")
 """What follows the step in ``Train loss 200 1.234``."""
-_PLACING = ("at", "of", "after", "for", "over", "in")
-_PLACE = re.compile(rf"(?:\s+(?:{'|'.join(_PLACING)})\s+|\s*\()\w+$", re.IGNORECASE)
+_PLACING = ("at", "of", "after")
+_PLACING_A_LOSS = (*_PLACING, "for", "over", "in")
+_PLACE = re.compile(rf"(?:\s+(?:{'|'.join(_PLACING_A_LOSS)})\s+|\s*\()\w+$", re.IGNORECASE)
 """What ``Cost after iteration 100: 0.69`` says beside the name of its value."""
 _BEGINS_TRAINING = re.compile(r"\btrain(?:ing)?\s*[:|\]]", re.IGNORECASE)
 _REST_OF_NAME = re.compile(r"[^()\d:=]{0,24}\)\s*[:=]\s*[-+]?(?:\.?\d|nan\b|inf\b)", re.IGNORECASE)
@@ -360,7 +361,7 @@ def _counter(name: str, has_total: bool = False) -> str:
     words = _WORDS.findall(name.casefold())
     if has_total and words and (TRAINING_WORDS | {"batch"}).issuperset(words):
         return "batch"
-    placing = _PLACING if measures_loss(name) else _PLACING[:3]  # "tokens in batch" are no batches
+    placing = _PLACING_A_LOSS if measures_loss(name) else _PLACING  # "tokens in batch" are no batches
     if len(words) > 1 and words[-1] in COUNTER_WORDS and words[-2] in placing and words[0] != "number":
         return words[-1]
     if len(words) == 2 and words[0] in COUNTER_WORDS and words[1] in DATA_WORDS:

@@ -170,7 +170,7 @@ class Survey:
         before, self._before = self._before, row.values
         is_same = before == row.values
         is_another = not is_same and before.keys() == row.values.keys()
-        differ = [name for name, value in row.values.items() if before[name] != value] if is_another else []
+        differ = {name for name, value in row.values.items() if before[name] != value} if is_another else set[str]()
         if len(differ) > 1:
             self._copies[self._alike] += 1
             if self._alike > 1:
@@ -184,7 +184,7 @@ class Survey:
                 if len(self.seen) >= CACHED:
                     continue
                 seen = self.seen[name] = Seen()
-            stands = is_another and before[name] == value
+            stands = is_another and name not in differ
             seen.add(value, epoch, stands)
 
     def copies(self, losses: Iterable[str]) -> int:

@@ -212,8 +212,9 @@ def _config(spec: RunSpec, onset: int | None, detectors: Mapping[str, StreamingD
 
 def run_batch(specs: Sequence[RunSpec]) -> list[RunLog]:
     """Simulate runs of one architecture, judge each against its twin, and write their logs (in memory)."""
-    traces = TrainingSimulator().simulate(specs, lambda judged: _ends(judged, judge_traces(judged)))
-    return write_logs(traces, judge_traces(traces))
+    batch = TrainingSimulator().begin(specs)
+    outcomes = judge_traces(batch.judged)
+    return write_logs(batch.observed(_ends(batch.judged, outcomes)), outcomes)
 
 
 def _ends(runs: Judged, outcomes: Sequence[Outcome]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -85,16 +85,13 @@ class TrainingSimulator:
         known = parameters or SimulationParameters.shipped()
         self.parameters, self.responses = known.healthy, known.responses
 
-    def simulate(self, specs: Sequence[RunSpec], ends: Callable[[Judged], Sequence[int]] | None = None) -> Traces:
-        """Simulate runs of the same architecture, steps, cadence and conditions; ``ValueError`` if these differ.
+    def simulate(self, specs: Sequence[RunSpec]) -> Traces:
+        """Simulate runs of the same architecture, steps, cadence and conditions; ``ValueError`` if these differ."""
+        return self.begin(specs).observed([spec.steps for spec in specs])
 
-        Parameters
-        ----------
-        specs
-            The runs.
-        ends
-            Tells the last step of each run whose gradients, the dearest part of it, are wanted; later ones are NaN.
-        """
+    def begin(self, specs: Sequence[RunSpec]) -> SimulatedBatch:
+        """The same up to what decides which run fails, and when: what else is measured, gradients above all, costs
+        more, and is not wanted after that."""
         if not specs:
             raise ValueError("at least one run is needed")
         for spec in specs:
@@ -107,7 +104,20 @@ class TrainingSimulator:
         processes = undisturbed(architecture, healthy, len(specs), steps, parameters, self.responses)
         onset, cleared = _inject(specs, streams, processes)
         excess, twin = _integrate(len(specs), healthy, processes)
-        return _Batch(parameters, specs, streams, healthy, processes, excess, twin).observed(onset, cleared, ends)
+        broken = (excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
+        broken = np.maximum.accumulate(broken, axis=1)
+        mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
+        training_loss, held_out = _losses(parameters, streams, healthy, processes, excess, broken, mixed)
+        judged = Judged(
+            specs=list(specs),
+            held_out=held_out,
+            twin_held_out=_loss(healthy, twin, architecture) * mixed,
+            non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
+            worker_lost_step=[int(step) if step <= steps else None for step in processes.worker_lost_at],
+        )
+        return SimulatedBatch(
+            parameters, streams, healthy, processes, excess, onset, cleared, broken, training_loss, judged
+        )
 
 
 def _inject(
@@ -154,87 +164,83 @@ def _integrate(runs: int, healthy: Healthy, processes: RunProcesses) -> tuple[Ex
 
 
 @dataclass(frozen=True)
-class _Batch:
-    """What was simulated of a batch of runs."""
+class SimulatedBatch:
+    """Runs that were simulated together; what is measured of them is drawn when it is asked for."""
 
     parameters: HealthyParameters
-    specs: Sequence[RunSpec]
     streams: RunStreams
     healthy: Healthy
     processes: RunProcesses
     excess: Excess
-    twin: Excess
-    """Excess of the fault-free twins."""
+    onset: list[int | None]
+    cleared: list[int | None]
+    """Steps in which the faults begin, and have ended."""
+    broken: NDArray[np.bool_]
+    """Whether the loss is not finite any more, (R, T)."""
+    training_loss: FloatsRT
+    judged: Judged
+    """What decides which run fails, and when."""
 
-    def observed(
-        self,
-        onset: list[int | None],
-        cleared: list[int | None],
-        ends: Callable[[Judged], Sequence[int]] | None,
-    ) -> Traces:
-        """What is measured of it, step by step; the faults begin and end in these steps."""
+    def observed(self, ends: Sequence[int]) -> Traces:
+        """What is measured, step by step; gradients up to these last steps, one a run, and NaN after them."""
         parameters, streams, healthy, processes = self.parameters, self.streams, self.healthy, self.processes
-        architecture = processes.architecture
-        broken = (self.excess.displacement > OVERFLOW_NATS) | processes.non_finite_weights
-        broken = np.maximum.accumulate(broken, axis=1)
-        mixed = 1.0 + parameters.mix_shift_held_out * healthy.mixed
-        training_loss, held_out = self._losses(broken, mixed)
-        judged = Judged(
-            specs=list(self.specs),
-            held_out=held_out,
-            twin_held_out=_loss(healthy, self.twin, architecture) * mixed,
-            non_finite_step=[int(row.argmax()) + 1 if row.any() else None for row in broken],
-            worker_lost_step=[int(step) if step <= streams.steps else None for step in processes.worker_lost_at],
-        )
-        until = ends(judged) if ends else [streams.steps] * len(self.specs)
-        grad_norm, sigma_sq = self._gradients(broken, until)
+        architecture, judged = processes.architecture, self.judged
+        grad_norm, sigma_sq = self._gradients(ends)
         learning_rate = architecture.peak_learning_rate * healthy.learning_rate_rel * processes.learning_rate_factor
         natural = healthy_events(streams, architecture.workers, architecture.step_time_s)
         return Traces(
             **vars(judged),
-            onset=onset,
-            cleared=cleared,
+            onset=self.onset,
+            cleared=self.cleared,
             lost_worker=processes.lost_worker,
-            training_loss=training_loss,
-            validation_loss=_evaluated(parameters, streams, held_out, self.specs[0].eval_every),
+            training_loss=self.training_loss,
+            validation_loss=_evaluated(parameters, streams, judged.held_out, judged.specs[0].eval_every),
             learning_rate=learning_rate,
             grad_norm=grad_norm,
             sigma_sq=sigma_sq,
-            update_rms=update_rms(parameters, streams, learning_rate, processes, broken),
+            update_rms=update_rms(parameters, streams, learning_rate, processes, self.broken),
             step_time_s=np.round(
                 healthy.step_time_s + processes.stall_s + restart_stalls_s(natural, streams.steps), TIMER_DECIMALS
             ),
-            non_finite_count=processes.non_finite_gradients + broken,
+            non_finite_count=processes.non_finite_gradients + self.broken,
             hardware=[
                 sorted(a + b, key=lambda event: event.step) for a, b in zip(natural, processes.events, strict=True)
             ],
             reported=processes.reported,
         )
 
-    def _losses(self, broken: NDArray[np.bool_], mixed: FloatsRT) -> tuple[FloatsRT, FloatsRT]:
-        """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
-        healthy, processes = self.healthy, self.processes
-        initial = processes.architecture.initial_loss
-        loss = _loss(healthy, self.excess, processes.architecture)
-        _stray(self.parameters, loss, self.streams, processes)
-        loss[broken] = np.nan
-        training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
-        # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
-        collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
-        collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
-        return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
-
-    def _gradients(self, broken: NDArray[np.bool_], until: Sequence[int]) -> tuple[FloatsRT, FloatsRT]:
+    def _gradients(self, ends: Sequence[int]) -> tuple[FloatsRT, FloatsRT]:
         """Gradient norm and σ², each (R, T); NaN from the first broken step on, and after the last that is wanted."""
-        grad_norm, sigma_sq = np.full(broken.shape, np.nan), np.full(broken.shape, np.nan)
-        rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess, until)
-        for row, (norms, end) in enumerate(zip(rows, until, strict=True)):
+        grad_norm, sigma_sq = np.full(self.broken.shape, np.nan), np.full(self.broken.shape, np.nan)
+        rows = worker_norms(self.parameters, self.streams, self.healthy, self.processes, self.excess, ends)
+        for row, (norms, end) in enumerate(zip(rows, ends, strict=True)):
             exact = norms.astype(np.float64)
             grad_norm[row, :end] = exact.mean(axis=0)
             sigma_sq[row, :end] = gradient_variance(exact.T)
-        grad_norm[broken] = sigma_sq[broken] = np.nan
+        grad_norm[self.broken] = sigma_sq[self.broken] = np.nan
         grad_norm[self.processes.non_finite_gradients > 0] = np.nan
         return grad_norm, sigma_sq
+
+
+def _losses(
+    parameters: HealthyParameters,
+    streams: RunStreams,
+    healthy: Healthy,
+    processes: RunProcesses,
+    excess: Excess,
+    broken: NDArray[np.bool_],
+    mixed: FloatsRT,
+) -> tuple[FloatsRT, FloatsRT]:
+    """Training loss and held-out loss, each (R, T); NaN from the first broken step on."""
+    initial = processes.architecture.initial_loss
+    loss = _loss(healthy, excess, processes.architecture)
+    _stray(parameters, loss, streams, processes)
+    loss[broken] = np.nan
+    training = np.maximum(loss * (1.0 + healthy.mix_shift + healthy.minibatch) + processes.batch_loss, 0.0)
+    # A model that collapses does so in a step's forward pass; the held-out loss is that of the step before.
+    collapsed, collapsed_before = processes.collapsed & ~broken, np.zeros_like(broken)
+    collapsed_before[:, 1:] = collapsed[:, :-1] & ~broken[:, 1:]
+    return np.where(collapsed, initial, training), np.where(collapsed_before, initial, loss * mixed)
 
 
 def _evaluated(

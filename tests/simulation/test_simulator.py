@@ -228,7 +228,7 @@ def test_traces_are_numbers_until_the_loss_is_not(traces: Traces) -> None:
 
 def test_gradients_are_those_of_the_whole_run_until_no_more_are_wanted(specs: list[RunSpec], traces: Traces) -> None:
     ends = [1 + 37 * row % STEPS for row in range(len(specs))]
-    some = TrainingSimulator().simulate(specs, lambda judged: ends)
+    some = TrainingSimulator().begin(specs).observed(ends)
     for row, end in enumerate(ends):
         for key in ("grad_norm", "sigma_sq"):
             values, whole = getattr(some, key)[row], getattr(traces, key)[row]

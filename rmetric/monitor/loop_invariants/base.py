@@ -58,7 +58,8 @@ class Invariant(ABC):
             self.learn(measured)
             if self.broken:
                 self.held = self.broken = 0
-                self.due = min(max(HELD_AGAIN, 2 * self.due), NEVER) if self.by_chance else HELD
+                if self.by_chance:
+                    self.due = min(max(HELD_AGAIN, 2 * self.due), NEVER)
             self.held += 1
             return None
         self.broken += 1
