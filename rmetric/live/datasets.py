@@ -141,7 +141,7 @@ def _of_records(records: Iterable[Any], name: str) -> Iterator[str]:
         if text is None or text == "":
             continue
         if not isinstance(text, str):
-            raise UserError(f"field {TEXT_FIELD!r} of record {number} of {name} holds no text; choose another field")
+            raise UserError(f"field {TEXT_FIELD!r} of record {number} of {name} holds no text; put the text there")
         yield text
 
 
