@@ -145,6 +145,10 @@ class Timeline:
         """Number of the run that a record belongs to, shape (records,)."""
         return np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self.bounds))
 
+    def records(self, run: int) -> slice:
+        """Records of a run, given by its number."""
+        return slice(int(self.bounds[run]), int(self.bounds[run + 1]))
+
     def run_of(self, records: NDArray[np.int64]) -> NDArray[np.int32]:
         """The same of some records, given by their numbers in any order."""
         return (np.searchsorted(self.bounds, records, side="right") - 1).astype(np.int32)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from rmetric.cli import Parser, output_folder, script
 from rmetric.detectors import DETECTORS, Detector, make_detector
@@ -28,6 +29,7 @@ from rmetric.evaluation.scoring import score_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
 from studies import DATA
 from studies.abroad import hindsight, sources
+from studies.abroad.mistakes import Mistake, mistakes
 from studies.abroad.scoring import ALERT_THRESHOLD, Judged, alerts_in, bounds, judge, row, scores_of_alerts
 from studies.abroad.sources import RunSet
 from studies.abroad.strangers import FOLDER_VARIABLE, PUBLISHED, SOURCES, strangers_folder
@@ -97,15 +99,18 @@ def main(argv: Sequence[str] | None = None) -> None:
             print(f"left out: {without} of {len(theirs)} rows of {files[name]}, which have no step", file=sys.stderr)
     rows: list[Row] = []
     known: list[Row] = []
+    wrong: list[Mapping[str, object]] = []
     scored: set[str] = set()
     with hindsight.another_process() as beside:
         for source in all_sources(strangers_folder(args.strangers), zoos, own):
-            judged = judged_by(detectors, source, out, args, beside)
-            for untold in sources.untold(source):
-                rows += rows_of(untold, judged_by(detectors, untold, out, args, beside))
-            for name, theirs in alerts.items():
-                judged[name] = judge(source, scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD)
-            rows += rows_of(source, judged)
+            for part in (*sources.untold(source), source):
+                results = scores_of(detectors, part, out, args, beside)
+                if part is source:
+                    for name, theirs in alerts.items():
+                        results[name] = scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD
+                rows += rows_of(part, {name: judge(part, *found) for name, found in results.items()})
+                for name, found in results.items():
+                    wrong += [{"detector": name, **item} for item in mistakes(part, *found)]
             known += rows_of(source, bounds(source))
             scored.add(source.name)
     for name, theirs in alerts.items():
@@ -116,8 +121,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     tables = long_table([*rows, *known]), wide_table(rows)
     for table in tables:
         write(table, out)
+    pd.DataFrame(wrong, columns=["detector", *Mistake.__annotations__]).to_csv(out / "abroad_mistakes.csv", index=False)
     print(to_screen(tables[1]))
-    print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex")
+    print(f"{len(rows)} lines written to {out}/ as .md, .csv and .tex; {len(wrong)} mistakes in abroad_mistakes.csv")
 
 
 def published(patterns: Iterable[str]) -> Iterator[Path]:
@@ -129,14 +135,14 @@ def published(patterns: Iterable[str]) -> Iterator[Path]:
         yield from found
 
 
-def judged_by(
+def scores_of(
     detectors: Mapping[str, Detector], source: RunSet, out: Path, args: argparse.Namespace, beside: LocalEngine
-) -> dict[str, Judged]:
-    """Detector → how it does on a source; scores are kept."""
+) -> dict[str, tuple[NDArray[np.float64], float]]:
+    """Detector → its scores on a source, shape (records,), and its threshold; scores are kept."""
     hindsight.refuse_found(source, detectors, args.plugin, beside)
     cache = out / "cache" / source.name
     scores = score_study(source.study, detectors, cache=cache, jobs=args.jobs, plugins=args.plugin)
-    return {name: judge(source, np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
+    return {name: (np.asarray(scores[name]), detector.threshold) for name, detector in detectors.items()}
 
 
 def files_by_name(option: str, named: Sequence[tuple[str, Path]], taken: Mapping[str, str]) -> dict[str, Path]:

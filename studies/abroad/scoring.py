@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,12 +102,17 @@ def _first_records(timeline: Timeline) -> Timeline:
 
 def _seen(source: RunSet, alerts: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     there, seen = np.zeros((2, len(source.timeline)), dtype=np.int64)
-    for run, label in enumerate(source.labels):
-        of_run = alerts[source.timeline.bounds[run] : source.timeline.bounds[run + 1]]
-        for item in label.excursions:
-            there[run] += 1
-            seen[run] += of_run[max(item.rise - TOLERANCE, 0) : item.begin + TOLERANCE + 1].any()
+    for run, due in instabilities(source):
+        there[run] += 1
+        seen[run] += alerts[source.timeline.records(run)][due].any()
     return there, seen
+
+
+def instabilities(source: RunSet) -> Iterator[tuple[int, slice]]:
+    """Number of a run, and its records in which an alert detects an instability; of all runs that have labels."""
+    for run, label in enumerate(source.labels):
+        for item in label.excursions:
+            yield run, slice(max(item.rise - TOLERANCE, 0), item.begin + TOLERANCE + 1)
 
 
 def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str, Cell]:

@@ -98,8 +98,7 @@ def all_records(study: Study, tables: Tables) -> Records:
     timeline = Timeline.of(study.runs)
     wanted = {}
     for index in _counted(timeline, tables):
-        first, last = timeline.bounds[index], timeline.bounds[index + 1]
-        run, zone = study.runs[index], timeline.zone[first:last]
+        run, zone = study.runs[index], timeline.zone[timeline.records(index)]
         disturbed = run.disturbed_at
         after = np.zeros(len(zone), bool) if disturbed is None else run.observations.step >= disturbed
         rows = np.flatnonzero((zone != IGNORED) | (after & (run.onset is None)))
@@ -152,7 +151,7 @@ def _moments(
     run: Run, timeline: Timeline, index: int, alerts: Sequence[int], after: Sequence[int]
 ) -> list[tuple[int, int]]:
     step, truth = run.observations.step, timeline.truths[index]
-    zone = timeline.zone[timeline.bounds[index] : timeline.bounds[index + 1]]
+    zone = timeline.zone[timeline.records(index)]
     end = np.inf if truth.failure_step is None else truth.failure_step
     if truth.onset is None:
         disturbed = run.disturbed_at

@@ -18,6 +18,7 @@ from rmetric.records import Observations, Run
 from studies.abroad.benchmark import ZOO, main, published, rows_of, wide_table
 from studies.abroad.hindsight import another_process, refuse_found
 from studies.abroad.labels import label_of
+from studies.abroad.mistakes import mistakes
 from studies.abroad.scoring import PER, alerts_in, bounds, judge, poisson_rate, row, scores_of_alerts
 from studies.abroad.sources import (
     FITTED_CELLS,
@@ -77,6 +78,22 @@ def test_alarms_are_counted_by_records_and_by_zone(tmp_path: Path) -> None:
     f1, rate = line["f1"], line["false_alarms_per_10000"]
     assert isinstance(f1, Score) and f1.value == pytest.approx(2 / 4)
     assert isinstance(rate, Score) and rate.value == pytest.approx(2e4 / judged.healthy.sum())
+
+
+def test_every_mistake_is_a_row_with_the_evidence_that_there_was() -> None:
+    some = source()
+    scores = np.zeros(2 * RECORDS)
+    scores[[20, 60, 203, RECORDS + 30]] = 0.9, 0.8, 0.4, 0.7  # 60 is one with 20; 203 is not enough in the instability
+    found = [*mistakes(some, scores, 0.5)]
+    assert [(item["run"], item["mistake"], item["record"], item["score"]) for item in found] == [
+        ("unstable", "false alarm", 20, 0.9),
+        ("lost", "false alarm", 30, 0.7),
+        ("lost", "missed failure", 200, 0.0),
+        ("unstable", "missed instability", 197, 0.4),
+        ("lost", "missed instability", 297, 0.0),
+    ]
+    assert [item["records_since_alert"] for item in found] == [None, None, 170, 137, 267]
+    assert found[0]["step"] == CADENCE * 20 and found[3]["instabilities_before"] == 0
 
 
 def test_a_detector_that_can_read_nothing_is_not_said_to_be_quiet() -> None:
@@ -307,7 +324,9 @@ def test_the_command_scores_a_folder_of_logs(tmp_path: Path, monkeypatch: pytest
     logs = Path(__file__).parents[1] / "data" / "real_runs"
     call = ["--zoo", str(logs), "--own", "--detectors", "robust_z", "numerics", "--jobs", "1", "--out", str(tmp_path)]
     assert main(call) == 0
-    table = pd.read_csv(tmp_path / "abroad_all.csv")
+    table, wrong = (pd.read_csv(tmp_path / f"abroad_{name}.csv") for name in ("all", "mistakes"))
+    alarms = table[(table["detector"] == "robust_z") & (table["level"] == "source")]["false_alarms"].astype(int).sum()
+    assert ((wrong["detector"] == "robust_z") & (wrong["mistake"] == "false alarm")).sum() == alarms
     assert {*table["detector"]} == {"robust_z", "numerics"} and {*table["level"]} >= {"source", "bug"}
 
 
