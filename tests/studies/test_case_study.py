@@ -62,7 +62,7 @@ def test_the_logs_say_what_was_done_and_how_it_ended(study: CaseStudy) -> None:
 def test_the_label_follows_from_the_held_out_losses_alone(study: CaseStudy) -> None:
     twin, spiked = study.held_out["twin"], study.held_out[study.logs[0].stem]
     excess = [not own <= 1.05 * healthy for own, healthy in zip(spiked, twin, strict=True)]
-    outcome = study.outcomes[study.logs[0].stem]
+    outcome = truth_of(read(study.logs[0]))
     if outcome.reason == "DIVERGED":
         first = next(index for index in range(len(excess)) if all(excess[index:]))
         assert outcome.failure_step == study.judged_steps[first]
