@@ -9,7 +9,7 @@ import torch
 
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LanguageModelRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRun, LiveRunConfig
 from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Run
@@ -30,7 +30,7 @@ def watched(run: LanguageModelRun, **options: Any) -> TrainingMonitor:
     return monitor
 
 
-def train(run: LanguageModelRun, steps: int) -> list[float]:
+def train(run: LiveRun, steps: int) -> list[float]:
     """Losses of some steps."""
     return [run.train_step().item() for _ in range(steps)]
 
