@@ -21,7 +21,7 @@ from rmetric.cli import Parser, real_training_only, script, whole_number
 
 with real_training_only():
     import torch
-    from training_report import add_machine, on_this_machine, publish
+    from training_report import add_machine, on_this_machine, publish, wait_for
 
     from rmetric.live.corpus import standard_library
     from rmetric.live.models import TINY_MODELS, tiny_model
@@ -114,18 +114,13 @@ def _block(run: LanguageModelRun, options: dict[str, Any] | None, steps: int) ->
         run.observer = monitor
         for _ in range(2):  # the monitor finds out about micro-batches, the watch about the weights before
             run.train_step()
-        _settle(run)
+        wait_for(run.device)
         began, began_cpu = time.perf_counter(), time.process_time()
         for _ in range(steps):
             run.train_step()
-        _settle(run)
+        wait_for(run.device)
         seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - began_cpu
     return seconds / steps, cpu_seconds / steps
-
-
-def _settle(run: LanguageModelRun) -> None:
-    if run.device.type == "cuda":
-        torch.cuda.synchronize()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from rmetric.log_lines import read_events
 
 with real_training_only():
     import torch
-    from training_report import add_machine, on_this_machine, publish, quartiles
+    from training_report import add_machine, on_this_machine, publish, quartiles, wait_for
 
     from rmetric.live.corpus import standard_library
     from rmetric.live.models import tiny_model
@@ -221,17 +221,16 @@ class StepTimer:
 
 def _block(run: LanguageModelRun, steps: int, device: str, warm_up: int = 2) -> Block:
     """Mean over the steps, so that what is done in some of them counts; single steps of a GPU are not waited for."""
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     for _ in range(warm_up):  # the monitor finds out about micro-batches
         run.train_step()
-    wait()
+    wait_for(device)
     timer = run.observer
     assert isinstance(timer, StepTimer)
     inside = timer.used_s
     began, used = time.perf_counter(), time.process_time()
     for _ in range(steps):
         run.train_step()
-    wait()
+    wait_for(device)
     passed = time.perf_counter() - began, time.process_time() - used, timer.used_s - inside
     return Block(*(seconds / steps for seconds in passed))
 

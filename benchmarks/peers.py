@@ -27,6 +27,7 @@ from peer_tools import peer_logs, peer_processes, peer_scores
 from rmetric.cli import Parser, positive_number, script, whole_number
 from rmetric.detectors import DETECTORS, make_detector
 from rmetric.evaluation.protocols import PROTOCOLS, Timeline
+from rmetric.evaluation.scores import resample
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import load_study
 from rmetric.evaluation.truth import Truth, truth_of
@@ -83,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     study = load_study(args.logs, args.jobs)
     runs, truths, description = chosen(study.runs, args.half, args.limit, args.seed)
     timeline = Timeline.of(runs)
-    weights_BR = peer_scores.bootstrap(len(runs), args.bootstrap, args.seed)
+    weights_BR = resample(len(runs), args.bootstrap, np.random.default_rng(args.seed))  # the same for all: they pair
     tools = judged(runs, truths, timeline, weights_BR, args)
     detectors = [own(name, runs, timeline, weights_BR) for name in args.detectors]
     report = {

@@ -22,7 +22,7 @@ with real_training_only():
     import torch
     from monitor import SIZES
     from torch import Tensor
-    from training_report import add_machine, on_this_machine, publish, quartiles
+    from training_report import add_machine, on_this_machine, publish, quartiles, wait_for
 
     from rmetric.live.corpus import standard_library
     from rmetric.live.models import TINY_MODELS, tiny_model
@@ -115,16 +115,11 @@ def _quartiles(values: list[float]) -> list[float]:
 def _step(run: LanguageModelRun, device: str) -> float:
     """Seconds of a step: of the processor, which others on the machine change least; on a GPU of the clock."""
     clock = time.perf_counter if device.startswith("cuda") else time.process_time
-    _wait(device)
+    wait_for(device)
     began = clock()
     run.train_step()
-    _wait(device)
+    wait_for(device)
     return clock() - began
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
 
 
 # -- healthy steps ----------------------------------------------------------------------------------------------------
@@ -193,7 +188,7 @@ def _repaired(model: str, target: str, args: Any) -> dict[str, Any]:
         "model": model,
         "flipped": target,
         "repairs": verdicts,
-        "same_as_twin": {"repaired": _same(_end(run), end), "not_repaired": _same(_end(broken), end)},
+        "same_as_twin": {"repaired": not differing(_end(run), end), "not_repaired": not differing(_end(broken), end)},
     }
 
 
@@ -213,10 +208,6 @@ def _end(run: LanguageModelRun) -> list[Tensor]:
     """Weights and optimizer state."""
     state = [value for item in run.optimizer.state.values() for value in item.values() if isinstance(value, Tensor)]
     return [*run.model.state_dict().values(), *state]
-
-
-def _same(one: list[Tensor], other: list[Tensor]) -> bool:
-    return not differing(one, other)
 
 
 if __name__ == "__main__":

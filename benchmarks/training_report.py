@@ -30,6 +30,12 @@ def on_this_machine(device: str, threads: int) -> dict[str, Any]:
     return {"machine": f"{platform.system()} {platform.machine()}, {name}", "torch": torch.__version__}
 
 
+def wait_for(device: str | torch.device) -> None:
+    """Until a GPU has done all that it was given."""
+    if str(device).startswith("cuda"):
+        torch.cuda.synchronize()
+
+
 def quartiles(values: Sequence[float]) -> list[float]:
     """Lower quartile, median and upper quartile of values; a single one is all three."""
     return statistics.quantiles(values, n=4) if len(values) > 1 else [*values] * 3

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.protocols import Counts, Protocol, Timeline
-from rmetric.evaluation.scores import Score, false_alarm_bound, resample, summarise
+from rmetric.evaluation.scores import Score, false_alarm_bound, summarise
 from rmetric.records import Run
 
 WAYS: dict[str, tuple[str, tuple[Protocol, ...]]] = {
@@ -71,11 +71,6 @@ def summary(
 def timeless(scores: dict[str, Score]) -> dict[str, Score]:
     """The same without leads and shares of the time there was to warn."""
     return {name: TIMELESS if "lead" in name or "share" in name else score for name, score in scores.items()}
-
-
-def bootstrap(runs: int, draws: int, seed: int) -> NDArray[np.float64]:
-    """Weights of the resamples, the same for all tools, so that they pair; shape (draws, runs)."""
-    return resample(runs, draws, np.random.default_rng(seed))
 
 
 def _sums(counts: Counts) -> dict[str, Score]:

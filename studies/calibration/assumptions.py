@@ -16,81 +16,57 @@ class Assumption:
 
     value: Any
     unit: str
-    what: str
+    what: str = ""
+    """What it is, where no docstring of :class:`rmetric.simulation.parameters.HealthyParameters` says so."""
     source: str
 
 
 HEALTHY: dict[str, Assumption] = {
-    "warm_up_share": Assumption(
-        value=0.05, unit="share of the steps", what="linear warm-up of the learning rate", source="common practice"
-    ),
+    "warm_up_share": Assumption(value=0.05, unit="share of the steps", source="common practice"),
     "final_learning_rate_rel": Assumption(
-        value=0.1, unit="1", what="learning rate at the end of the cosine, over the peak", source="common practice; "
-        "the real runs keep theirs constant",
+        value=0.1, unit="1", source="common practice; the real runs keep theirs constant"
     ),
     "loss_exponent": Assumption(
-        value=0.35, unit="1", what="exponent of the power law of an 8B model's loss",
+        value=0.35,
+        unit="1",
         source="order of Kaplan et al. 2020, arXiv 2001.08361, for short runs; tiny models say nothing of it",
     ),
-    "loss_scale_steps": Assumption(
-        value=10.0, unit="steps", what="steps at peak learning rate after which the power law sets in",
-        source="assumed; tiny models say nothing of it",
-    ),
-    "jitter_nats": Assumption(
-        value=2e-4, unit="nats", what="excess that a step's noise causes by itself, the seed of any instability",
-        source="assumed; far below what can be measured",
-    ),
-    "warm_up_spikes": Assumption(
-        value=1.5, unit="a run", what="further spikes in the warm-up",
-        source="assumed; the warm-up of the real runs has 20 steps",
-    ),
+    "loss_scale_steps": Assumption(value=10.0, unit="steps", source="assumed; tiny models say nothing of it"),
+    "jitter_nats": Assumption(value=2e-4, unit="nats", source="assumed; far below what can be measured"),
+    "warm_up_spikes": Assumption(value=1.5, unit="a run", source="assumed; the warm-up of the real runs has 20 steps"),
     "mix_shift_steps": Assumption(
-        value=[150, 700], unit="steps", what="shortest and longest shift",
-        source="assumed; those of the real runs last to the end",
+        value=[150, 700], unit="steps", source="assumed; those of the real runs last to the end"
     ),
     "step_time_spread": Assumption(
-        value=0.02, unit="1", what="standard deviation of the logarithm of a cluster's step time",
-        source="assumed; 20 ms on a shared processor say nothing of a cluster",
+        value=0.02, unit="1", source="assumed; 20 ms on a shared processor say nothing of a cluster"
     ),
-    "straggler_probability": Assumption(
-        value=0.003, unit="a step", what="probability that a step waits for a straggler", source="assumed, as above"
-    ),
-    "straggler_s": Assumption(
-        value=3.0, unit="s", what="mean wait for a straggler", source="assumed, as above"
-    ),
-}  # fmt: skip
+    "straggler_probability": Assumption(value=0.003, unit="a step", source="assumed, as above"),
+    "straggler_s": Assumption(value=3.0, unit="s", source="assumed, as above"),
+}
 """Parameters of healthy training that real runs of this kind cannot tell."""
 
 UNSEEN: dict[str, Assumption] = {
-    "benign_spike_size": Assumption(value=0.1, unit="1", what="", source="assumed; no spike in these runs"),
-    "benign_spike_spread": Assumption(value=0.7, unit="1", what="", source="assumed; no spike in these runs"),
-    "benign_spike_held_out": Assumption(
-        value=0.5, unit="share", what="", source="assumed; too few bad batches in these runs"
-    ),
-    "benign_spike_gradient": Assumption(
-        value=1.0, unit="1", what="", source="assumed; too few bad batches in these runs"
-    ),
-    "benign_spike_worker_spread": Assumption(
-        value=1.0, unit="1", what="", source="assumed; too few bad batches in these runs"
-    ),
-    "mix_shifts_per_1000_steps": Assumption(value=0.3, unit="1 / 1,000 steps", what="", source="assumed"),
-    "mix_shift_size": Assumption(value=0.0, unit="1", what="", source="assumed; too few changes of the data mix"),
-    "mix_shift_spread": Assumption(value=0.02, unit="1", what="", source="assumed; too few changes of the data mix"),
-    "mix_shift_held_out": Assumption(value=0.01, unit="1", what="", source="assumed; too few changes of the data mix"),
-    "mix_shift_worker_spread": Assumption(
-        value=0.1, unit="1", what="", source="assumed; too few changes of the data mix"
-    ),
-    "benign_spikes_per_1000_steps": Assumption(value=0.8, unit="1 / 1,000 steps", what="", source="assumed"),
-    "minibatch_noise": Assumption(value=0.012, unit="1", what="", source="assumed"),
-    "held_out_noise": Assumption(value=0.004, unit="1", what="", source="assumed"),
-    "healing_rate": Assumption(value=0.06, unit="1 / step", what="", source="assumed"),
-    "gradient_per_excess": Assumption(value=50.0, unit="1", what="", source="assumed"),
-    "worker_spread": Assumption(value=0.06, unit="1", what="", source="assumed"),
-    "worker_tail": Assumption(value=0.12, unit="1", what="", source="assumed"),
-    "update_level": Assumption(value=0.25, unit="1", what="", source="assumed"),
-    "update_spread": Assumption(value=0.02, unit="1", what="", source="assumed"),
-    "update_correlation_steps": Assumption(value=1.0, unit="steps", what="", source="assumed"),
-    "wobble_correlation_steps": Assumption(value=5.0, unit="steps", what="", source="assumed"),
+    "benign_spike_size": Assumption(value=0.1, unit="1", source="assumed; no spike in these runs"),
+    "benign_spike_spread": Assumption(value=0.7, unit="1", source="assumed; no spike in these runs"),
+    "benign_spike_held_out": Assumption(value=0.5, unit="share", source="assumed; too few bad batches in these runs"),
+    "benign_spike_gradient": Assumption(value=1.0, unit="1", source="assumed; too few bad batches in these runs"),
+    "benign_spike_worker_spread": Assumption(value=1.0, unit="1", source="assumed; too few bad batches in these runs"),
+    "mix_shifts_per_1000_steps": Assumption(value=0.3, unit="1 / 1,000 steps", source="assumed"),
+    "mix_shift_size": Assumption(value=0.0, unit="1", source="assumed; too few changes of the data mix"),
+    "mix_shift_spread": Assumption(value=0.02, unit="1", source="assumed; too few changes of the data mix"),
+    "mix_shift_held_out": Assumption(value=0.01, unit="1", source="assumed; too few changes of the data mix"),
+    "mix_shift_worker_spread": Assumption(value=0.1, unit="1", source="assumed; too few changes of the data mix"),
+    "benign_spikes_per_1000_steps": Assumption(value=0.8, unit="1 / 1,000 steps", source="assumed"),
+    "minibatch_noise": Assumption(value=0.012, unit="1", source="assumed"),
+    "held_out_noise": Assumption(value=0.004, unit="1", source="assumed"),
+    "healing_rate": Assumption(value=0.06, unit="1 / step", source="assumed"),
+    "gradient_per_excess": Assumption(value=50.0, unit="1", source="assumed"),
+    "worker_spread": Assumption(value=0.06, unit="1", source="assumed"),
+    "worker_tail": Assumption(value=0.12, unit="1", source="assumed"),
+    "update_level": Assumption(value=0.25, unit="1", source="assumed"),
+    "update_spread": Assumption(value=0.02, unit="1", source="assumed"),
+    "update_correlation_steps": Assumption(value=1.0, unit="steps", source="assumed"),
+    "wobble_correlation_steps": Assumption(value=5.0, unit="steps", source="assumed"),
 }
 """Values for numbers whose runs are missing."""
 

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 import transformers
 
-from rmetric.evaluation.ground_truth import Outcome
 from rmetric.faults import NO_FAULT, Fault, injected, parse_fault, severities_of
 from rmetric.live.corpus import Corpus, standard_library
 from rmetric.live.datasets import load_text_corpus, tokenized
@@ -169,7 +168,6 @@ class CaseStudy:
     """Steps at which the held-out loss was taken."""
     held_out: dict[str, list[float]]
     """Name of a run (``twin`` included) → held-out loss at each judged step; NaN where the run had ended before."""
-    outcomes: dict[str, Outcome]
     twin_matches_control: bool | None
     """True if the control, which the monitor watched, and the twin, which it did not, agree to the last bit; ``None``
     without a control."""
@@ -227,7 +225,6 @@ def run_case_study(
         description={**description, "seconds": seconds, "steps": _steps_done(plan, truths), "jobs": jobs},
         judged_steps=judged,
         held_out={name: truth.losses_at(judged) for name, truth in truths.items()},
-        outcomes={name: judgement.outcome for name, judgement in judgements.items()},
         twin_matches_control=None if control is None else truths[control].held_out == twin.held_out,
     )
 

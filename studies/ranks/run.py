@@ -22,7 +22,7 @@ from rmetric.cli import Parser, script, whole_number
 from rmetric.components import SLOW_WORKER
 from rmetric.log_reader import read_log
 from rmetric.progress import progress_bar
-from rmetric.records import Event, Run
+from rmetric.records import Run
 from studies.ranks.processes import errors_in, running
 from studies.ranks.training import Slowing, train
 
@@ -40,14 +40,9 @@ def parser() -> Parser:
     return p
 
 
-def namings(run: Run) -> list[Event]:
-    """Events that name a worker as slow."""
-    return [event for event in run.events if event.get("component") == SLOW_WORKER]
-
-
 def judged(run: Run, slowing: Slowing) -> dict[str, object]:
     """How a run names its slow worker."""
-    named = namings(run)
+    named = [event for event in run.events if event.get("component") == SLOW_WORKER]
     after = [event for event in named if event["step"] >= slowing.onset]
     right = [event for event in after if event["worker"] == slowing.worker and event["phase"] == slowing.phase]
     first = right[0]["step"] - slowing.onset if right and slowing.phase else None

@@ -48,13 +48,23 @@ def fresh_run(plan: RealStudyPlan, spec: RealSpec) -> LanguageModelRun:
 
 
 def train_group(
-    plan: RealStudyPlan, specs: Sequence[RealSpec], folder: Path, make_monitor: MakeMonitor = monitor_of
+    plan: RealStudyPlan,
+    specs: Sequence[RealSpec],
+    folder: Path,
+    plugins: Sequence[Path] = (),
+    make_monitor: MakeMonitor = monitor_of,
 ) -> Iterator[Finished]:
     """Train runs that share their healthy steps, and write their logs; yields each when its log is whole."""
+    load_plugins(plugins)
     branches = [_branch(plan, spec) for spec in specs]
     make_run = partial(fresh_run, plan, specs[0])
-    for recorded in record_group(make_run, plan, branches, folder, make_monitor=make_monitor):
-        yield finished_recording(recorded)
+    try:
+        with out_of_memory_in_one_line("training"):
+            yield from map(
+                finished_recording, record_group(make_run, plan, branches, folder, make_monitor=make_monitor)
+            )
+    finally:
+        close_hardware_watch()
 
 
 def _branch(plan: RealStudyPlan, spec: RealSpec) -> Branch:
@@ -91,7 +101,7 @@ def _config(plan: RealStudyPlan, run: LanguageModelRun, spec: RealSpec) -> dict[
 
 
 Task = tuple[RealStudyPlan, Sequence[RealSpec], Path, tuple[Path, ...], MakeMonitor]
-"""Arguments of :func:`train_group_into`; they go to another process."""
+"""Arguments of :func:`train_group`; they go to another process."""
 
 
 def train_all(
@@ -104,25 +114,9 @@ def train_all(
 def train_tasks(tasks: Sequence[Task], jobs: int) -> Iterator[list[Finished]]:
     """Train each group, here or in processes of their own; yields each run when its log is whole."""
     here = jobs == 1 or len(tasks) == 1
-    trained = starmap(train_group_into, tasks) if here else [each_from_fresh_processes(train_group_into, tasks, jobs)]
+    trained = starmap(train_group, tasks) if here else [each_from_fresh_processes(train_group, tasks, jobs)]
     for finished in chain.from_iterable(trained):
         yield [finished]
-
-
-def train_group_into(
-    plan: RealStudyPlan,
-    group: Sequence[RealSpec],
-    folder: Path,
-    plugins: Sequence[Path],
-    make_monitor: MakeMonitor,
-) -> Iterator[Finished]:
-    """Train a group in this process; yields each run when its log is whole."""
-    load_plugins(plugins)
-    try:
-        with out_of_memory_in_one_line("training"):
-            yield from train_group(plan, group, folder, make_monitor)
-    finally:
-        close_hardware_watch()
 
 
 TORCH = Backend(

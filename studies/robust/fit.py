@@ -27,6 +27,7 @@ from rmetric.evaluation.split import digest, folds, half_of
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.evaluation.thresholds import BUDGET_PER_STEP, lowest_within_budget
 from rmetric.files import checksum, write_json
+from rmetric.plain_numbers import rounded
 from rmetric.records import Run
 from rmetric.robust.columns import evidence
 from rmetric.robust.metric import SHIPPED, STATISTICS, VERSION, Statistics, by_component, tails_of_components
@@ -180,7 +181,7 @@ def settings_of(sources: Sequence[Source], checksums: dict[str, str], budget_per
         "threshold": math.ceil(1000.0 * fitted.threshold) / 1000.0,
         "budget_per_step": budget_per_step,
         "tails": {
-            name: {"bars": [*map(_rounded, tail.bars)], "surprises": [*map(_rounded, tail.surprises)]}
+            name: {"bars": rounded(tail.bars, 6), "surprises": rounded(tail.surprises, 6)}
             for name, tail in fitted.tails.items()
         },
         "provenance": {
@@ -195,10 +196,6 @@ def settings_of(sources: Sequence[Source], checksums: dict[str, str], budget_per
             "package_version": rmetric.__version__,
         },
     }
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
 
 
 def fit_half(path: Path, jobs: int | None = None) -> list[Run]:

@@ -61,15 +61,11 @@ class GradientSketch:
         self._begin()
         return taken
 
-    def close(self) -> None:
-        """Give back every hook."""
-        remove_hooks(self._handles)
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        remove_hooks(self._handles)
 
 
 FEWEST = 3
@@ -90,11 +86,6 @@ class Disagreement:
     gradient that is not finite or zero."""
     reason: str = ""
     """Why it is undefined; empty if it is defined."""
-
-    @property
-    def defined(self) -> bool:
-        """True if there were enough workers."""
-        return not self.reason
 
     @property
     def score(self) -> float:

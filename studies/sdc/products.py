@@ -130,7 +130,7 @@ def products_of(run: LiveRun) -> tuple[Product, ...]:
         stack.enter_context(run.at("gradients", mode.close))
         stack.enter_context(rehearsing(run))
         run.train_step()
-    return recorder.products()
+    return tuple(recorder.products)
 
 
 @dataclass
@@ -158,12 +158,9 @@ class _Recorder(TorchDispatchMode):
         self._names = {id(parameter): name for name, parameter in model.named_parameters()}
         self._stack: list[str] = []
         self._forward: dict[int, _Forward] = {}
-        self._products: list[Product] = []
+        self.products: list[Product] = []
         self._unseen: list[int] = []
         self._entered = False
-
-    def products(self) -> tuple[Product, ...]:
-        return tuple(self._products)
 
     def __enter__(self) -> _Recorder:
         self._entered = True
@@ -193,7 +190,7 @@ class _Recorder(TorchDispatchMode):
         def hook(module: nn.Module, given: Any, result: Any) -> None:
             self._stack.pop()
             for index in self._unseen if self._entered else ():
-                self._products[index] = replace(self._products[index], seen_in=name)
+                self.products[index] = replace(self.products[index], seen_in=name)
             self._unseen = []
 
         return hook
@@ -215,10 +212,10 @@ class _Recorder(TorchDispatchMode):
         module = self._stack[-1] if self._stack else ""
         kernel = kernel_of(module)
         if kernel == "attention":
-            earlier = sum(product.tensor == module for product in self._products)
+            earlier = sum(product.tensor == module for product in self.products)
             kernel = ATTENTION_PRODUCTS[earlier] if earlier < len(ATTENTION_PRODUCTS) else "other"
         self._forward[sequence] = _Forward(module, kernel, second, first_edge)
-        self._unseen.append(len(self._products))
+        self._unseen.append(len(self.products))
         self._add("forward", "output", kernel, module, result)
 
     def _note_backward(self, factors: list[int], result: Tensor) -> None:
@@ -237,8 +234,8 @@ class _Recorder(TorchDispatchMode):
             self._add("backward", "input_gradient", forward.kernel, forward.module, result, reaches=reached)
 
     def _add(self, stage: Stage, target: Target, kernel: str, tensor: str, result: Tensor, **more: Any) -> None:
-        call = sum(product.stage == stage for product in self._products)
-        self._products.append(
+        call = sum(product.stage == stage for product in self.products)
+        self.products.append(
             Product(stage, call, target, kernel, layer_of(tensor), tensor, result.numel(), result.dtype, **more)
         )
 

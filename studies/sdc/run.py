@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from pathlib import Path
 
 import torch
@@ -280,7 +281,7 @@ def _all(
 ) -> Iterator[InjectionResult]:
     numbered = list(enumerate(campaign.injections))
     if jobs == 1 or len(numbered) <= TASK:
-        yield from _results(CampaignWorker.with_log(campaign.settings, twin, products, out, policy), numbered)
+        yield from starmap(CampaignWorker.with_log(campaign.settings, twin, products, out, policy).inject, numbered)
         return
     packed = twin.packed()
     tasks = [
@@ -301,9 +302,5 @@ def inject_some(
 ) -> list[InjectionResult]:
     """Some injections, in another process."""
     shared_run(settings)
-    return list(_results(CampaignWorker.with_log(settings, Twin.unpacked(packed), products, out, policy), injections))
-
-
-def _results(worker: CampaignWorker, injections: Sequence[Numbered]) -> Iterator[InjectionResult]:
-    for number, injection in injections:
-        yield worker.inject(number, injection)
+    worker = CampaignWorker.with_log(settings, Twin.unpacked(packed), products, out, policy)
+    return list(starmap(worker.inject, injections))

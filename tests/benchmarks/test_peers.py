@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 from rmetric.evaluation.protocols import Timeline
+from rmetric.evaluation.scores import resample
 from rmetric.evaluation.studies import load_study
 from rmetric.evaluation.truth import truth_of
 from rmetric.log_reader import read_log
@@ -217,7 +218,7 @@ def test_a_log_without_a_verdict_is_a_missed_failure(peers: ModuleType) -> None:
     runs = [run_of_60(50), run_of_60(45), run_of_60(None, onset=None)]
     scores = [np.zeros(60), np.full(60, math.nan), np.zeros(60)]
     scores[0][[10, 40]] = 1.0
-    weights_BR = peers.peer_scores.bootstrap(3, 50, 0)
+    weights_BR = resample(3, 50, np.random.default_rng(0))
     timeline = Timeline.of(runs)
     strict = peers.peer_scores.summary(timeline, np.concatenate(scores), "strict", weights_BR)
     paper = peers.peer_scores.summary(timeline, np.concatenate(scores), "paper", weights_BR)
@@ -339,7 +340,7 @@ def test_live_alerts_do_not_depend_on_what_comes_later(
 def test_the_page_has_todays_scores_of_our_own_detectors(peers: ModuleType) -> None:
     study = load_study(ROOT / "data" / "real_runs.parquet", jobs=1)
     runs, _, _ = peers.chosen(study.runs, "score", None, 0)
-    timeline, weights_BR = Timeline.of(runs), peers.peer_scores.bootstrap(len(runs), 2000, 0)
+    timeline, weights_BR = Timeline.of(runs), resample(len(runs), 2000, np.random.default_rng(0))
     page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
     for detector in peers.OWN:
         for row in peers.own(detector, runs, timeline, weights_BR)["rows"]:

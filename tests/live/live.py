@@ -9,10 +9,12 @@ import torch
 
 from rmetric.live.corpus import standard_library
 from rmetric.live.models import tiny_model
-from rmetric.live.run import LanguageModelRun, LiveRunConfig
+from rmetric.live.run import LanguageModelRun, LiveRun, LiveRunConfig
 from rmetric.log_reader import read_log
+from rmetric.measurements import MACHINE_MEASUREMENTS
 from rmetric.monitor import TrainingMonitor
 from rmetric.records import Run
+from tests.helpers import lines_of
 
 
 def make_live_run(model: str = "tiny-llama", *, seed: int = 0, **config: Any) -> LanguageModelRun:
@@ -30,7 +32,7 @@ def watched(run: LanguageModelRun, **options: Any) -> TrainingMonitor:
     return monitor
 
 
-def train(run: LanguageModelRun, steps: int) -> list[float]:
+def train(run: LiveRun, steps: int) -> list[float]:
     """Losses of some steps."""
     return [run.train_step().item() for _ in range(steps)]
 
@@ -38,3 +40,13 @@ def train(run: LanguageModelRun, steps: int) -> list[float]:
 def read(log: Path) -> Run:
     """A log without any damage."""
     return read_log(log)
+
+
+def without_times(log: Path) -> list[dict[str, Any]]:
+    """Events of a log without what the machine's mood has an influence on: times, and what they say of the hardware."""
+    timed = {*MACHINE_MEASUREMENTS, "lambda_norm", "r_metric", "alerts", "time_s"}
+    return [
+        {name: value for name, value in event.items() if name not in timed}
+        for event in lines_of(log.read_bytes())
+        if event["event"] not in ("ALERT", "HARDWARE_EVENT", "TENSOR_GRAD_NORMS")
+    ]

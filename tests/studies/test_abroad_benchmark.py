@@ -32,6 +32,7 @@ from studies.abroad.sources import (
     zoo,
 )
 from tests.evaluation.builders import build_run
+from tests.studies.test_abroad_labels import learning
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDS, CADENCE = 400, 100
@@ -40,9 +41,7 @@ Capture = pytest.CaptureFixture[str]
 
 def source() -> RunSet:
     """Two runs, a record every 100 steps: an instability at records 200 to 204; a failure from record 300 on."""
-    noise = 0.05 * np.random.default_rng(0).standard_normal(RECORDS)
-    course = 3.0 + 7.0 * np.exp(-np.arange(RECORDS) / 30.0) + noise
-    unstable, lost = course.copy(), course.copy()
+    unstable, lost = learning(RECORDS), learning(RECORDS)
     unstable[200:205] += 3.0
     lost[300:] += 5.0
     runs = [

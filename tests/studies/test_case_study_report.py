@@ -206,7 +206,6 @@ def test_the_long_table_has_every_run_detector_and_protocol(results: CaseResults
 # --- Files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_all_files_are_there(written: Path) -> None:
     tables = {f"{name}.{ending}" for name in ("runs", "detectors") for ending in ("md", "csv", "tex")}
     others = {"scores.csv", "metrics.csv", "held_out.csv", "summary.json", "captions.md", "dashboard.png"}
@@ -270,7 +269,6 @@ def test_another_text_has_no_python_version() -> None:
     assert trained_on(Fake()) == "m, trained on: my text."  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_writing_again_gives_the_same_bytes(tmp_path: Path) -> None:
     results = by_hand(tmp_path, runs=[NAN_LOSS])
     contents = []
@@ -307,7 +305,6 @@ def test_a_full_disk_leaves_no_summary(results: CaseResults, tmp_path: Path, mon
 # --- The dashboard ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "runs",
     [
@@ -330,13 +327,11 @@ def test_the_held_out_loss_does_not_rise_before_the_step_at_which_it_was_judged(
     assert "steps-post" in [line.get_drawstyle() for line in axes.lines]
 
 
-@pytest.mark.slow
 def test_real_runs_on_a_page(real_logs: list[Path]) -> None:
     results = of_real_runs(real_logs, [1, 12, 9, 11, 3, 0])
     assert_texts_are_clear(dashboard.page(results, range(6)))
 
 
-@pytest.mark.slow
 def test_many_runs_take_several_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "rendered", lambda figure: {"axes": len(figure.axes)})
     drawings = dashboard.draw(by_hand(tmp_path, runs=[*[NAN_LOSS] * 6, CONTROL]))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +17,13 @@ from rmetric.evaluation.split import halves
 from rmetric.evaluation.truth import truth_of
 from rmetric.faults import NO_FAULT
 from rmetric.live.run import LiveRun
-from rmetric.measurements import MACHINE_MEASUREMENTS, MEASUREMENTS
+from rmetric.measurements import MEASUREMENTS
 from rmetric.records import Run
 from studies.real_runs.disturbances import DISTURBANCES
 from studies.real_runs.plan import MATRIX, RealSpec, RealStudyPlan, groups_of
 from studies.real_runs.run import OPTIMIZERS, TORCH, fresh_run, train_group
 from studies.runner import MANIFEST, run_study
-from tests.helpers import lines_of
-from tests.live.live import read
+from tests.live.live import read, without_times
 
 SMALL = RealStudyPlan(steps=60, rows=4, length=24, workers=2, eval_every=10, device="cpu")
 TWIN = RealSpec(model="tiny-llama", optimizer="adamw", seed=1, onset=None, repetition=1)
@@ -275,18 +273,11 @@ def test_a_fork_that_is_made_again_after_its_twin_has_the_same_log(tmp_path: Pat
     fork, twin = plan.specs()
     run_study(plan, tmp_path, backend=TORCH)
     log = tmp_path / f"{fork.experiment_id}.jsonl"
-    before = _without_times(log)
+    before = without_times(log)
     assert before[0]["config"]["twin"] == twin.experiment_id
     log.unlink()
     assert run_study(plan, tmp_path, backend=TORCH, resume=True).made == 1
-    assert _without_times(log) == before
-
-
-def _without_times(log: Path) -> list[dict[str, Any]]:
-    """Events of a log without what the machine's mood has an influence on."""
-    timed = {*MACHINE_MEASUREMENTS, "lambda_norm", "r_metric", "alerts"}
-    events = [event for event in lines_of(log.read_bytes()) if event["event"] not in ("ALERT", "HARDWARE_EVENT")]
-    return [{name: value for name, value in event.items() if name not in timed} for event in events]
+    assert without_times(log) == before
 
 
 @pytest.mark.long

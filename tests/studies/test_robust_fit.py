@@ -14,7 +14,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.protocols import Timeline
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import Study
-from rmetric.records import Observations, Run
+from rmetric.records import Observations
 from rmetric.robust.metric import STATISTICS, RobustRMetric, RobustSettings
 from rmetric.robust.surprise import Tail
 from studies.abroad.sources import may_be_fitted_to
@@ -33,23 +33,14 @@ from studies.robust.fit import (
 )
 from tests.helpers import ROOT
 from tests.robust.runs import ONSET, disturbed, healthy
-
-
-def run(number: int, observations: Observations, failure: int | None = None) -> Run:
-    injection = {"type": "LR_SPIKE" if failure else "NONE", "severity": "high", "trigger_step": ONSET + 1}
-    config = {"seed": number, "repetition": number, "log_every_n_steps": 1, "fault_injection": injection}
-    end = {"event": "EXPERIMENT_SUCCESS", "step": 500, "outcome": "clean"}
-    if failure:
-        end = {"event": "EXPERIMENT_FAILURE", "step": failure, "reason": "DIVERGED"}
-    events = [{"event": "FAULT_INJECTED", "step": ONSET + 1}, end] if failure else [end]
-    return Run(f"run_{number}", {**config, "total_training_steps": 500}, observations, events)
+from tests.robust.studies import LOSS, made_run
 
 
 def study() -> Study:
     runs = []
     for number in range(1, 5):
         spike = disturbed({"grad_norm": (slice(ONSET, None), 40.0 + number)}, seed=number)
-        runs += [run(number, spike, failure=ONSET + 20), run(100 + number, healthy(seed=100 + number))]
+        runs += [made_run(number, LOSS, spike), made_run(100 + number, "NONE", healthy(seed=100 + number))]
     return Study(Path("study"), runs, checksums=[str(number) for number in range(len(runs))])
 
 
@@ -57,7 +48,7 @@ def test_a_tail_by_hand() -> None:
     # 1,000 steps in one control run: 0 all the time, but for ten single records far apart, of heights 1 to 10.
     values = np.zeros(1000)
     values[40::100] = np.arange(1.0, 11.0)
-    control = run(1, Observations(np.arange(1, 1001), {"training_loss": values}))
+    control = made_run(1, "NONE", Observations(np.arange(1, 1001), {"training_loss": values}))
     tail = fit_tail(Timeline.of([control]), values)
     # All ten are one a hundred steps; the largest was seen once in 1,000 steps: one decade rarer.
     assert tail.surprise(1.0) == pytest.approx(0.0, abs=1e-9)
@@ -69,13 +60,14 @@ def test_a_tail_by_hand() -> None:
 def test_what_is_always_there_is_not_rare() -> None:
     values = np.full(1000, 2.0)
     values[500] = 3.0
-    tail = fit_tail(Timeline.of([run(1, Observations(np.arange(1, 1001), {"training_loss": values}))]), values)
+    control = made_run(1, "NONE", Observations(np.arange(1, 1001), {"training_loss": values}))
+    tail = fit_tail(Timeline.of([control]), values)
     assert tail.surprise(2.0) == 0.0
     assert tail.surprise(3.0) == pytest.approx(1.0)
 
 
 def test_what_never_moved_has_no_tail() -> None:
-    timeline = Timeline.of([run(1, healthy())])
+    timeline = Timeline.of([made_run(1, "NONE", healthy())])
     assert fit_tail(timeline, np.zeros(500)).bars == ()
     assert fit_tail(timeline, np.full(500, np.nan)).bars == ()
 
@@ -83,13 +75,13 @@ def test_what_never_moved_has_no_tail() -> None:
 def test_only_healthy_steps_make_a_tail() -> None:
     values = np.concatenate([np.zeros(ONSET), np.full(500 - ONSET, 50.0)])
     values[100] = 1.0
-    failing = run(1, Observations(np.arange(1, 501), {"training_loss": values}), failure=400)
+    failing = made_run(1, LOSS, Observations(np.arange(1, 501), {"training_loss": values}))
     assert fit_tail(Timeline.of([failing]), values).bars[-1] == 1.0
 
 
 def controls(*numbers: int) -> Source:
     """Healthy runs of these seeds."""
-    return Source.of("controls", [run(number, healthy(seed=number)) for number in numbers], jobs=1)
+    return Source.of("controls", [made_run(number, "NONE", healthy(seed=number)) for number in numbers], jobs=1)
 
 
 def test_the_fit_keeps_the_budget_in_each_source_and_finds_the_fault() -> None:
@@ -123,7 +115,8 @@ def test_a_fold_is_judged_by_the_others_and_by_the_other_sources() -> None:
 
 def test_a_fold_that_is_louder_than_all_others_stands_out() -> None:
     loud = disturbed({"grad_norm": ([*range(200, 208), *range(350, 358)], 30.0)}, seed=1)  # type: ignore[dict-item]
-    source = Source.of("loud", [run(1, loud), *(run(number, healthy(seed=number)) for number in (3, 5, 7))], jobs=1)
+    runs = [made_run(1, "NONE", loud), *(made_run(number, "NONE", healthy(seed=number)) for number in (3, 5, 7))]
+    source = Source.of("loud", runs, jobs=1)
     crossed = cross_fitted(source, [source])
     assert crossed.max() > r_of(fit_tails([source]), source).max() + 1.0
 
@@ -155,7 +148,7 @@ def test_a_smaller_budget_gives_no_lower_threshold() -> None:
 def test_without_a_judged_record_there_is_nothing_to_fit() -> None:
     silent = Observations(np.arange(1, 501), {"validation_loss": np.ones(500)})
     with pytest.raises(UserError, match="no record was healthy and judged"):
-        fit([Source.of("silent", [run(1, silent, failure=ONSET + 20)], jobs=1).only(np.array([False]))])
+        fit([Source.of("silent", [made_run(1, LOSS, silent)], jobs=1).only(np.array([False]))])
 
 
 def test_the_score_half_is_never_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,7 +167,7 @@ def test_the_score_half_is_never_looked_at(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_of_a_zoo_the_updates_of_half_the_kinds_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = [run(number, healthy(seed=number)) for number in range(6)]
+    runs = [made_run(number, "NONE", healthy(seed=number)) for number in range(6)]
     for item, kind in zip(runs, ("gan", "cnn_sgd", "lstm_sgd", "gpt_dropout", "triplet", "diffusion"), strict=True):
         item.config["model_type"] = kind
     monkeypatch.setattr("studies.robust.fit.load_study", lambda path, jobs: Study(path, runs, checksums=[]))
@@ -185,7 +178,7 @@ def test_of_a_zoo_the_updates_of_half_the_kinds_are_looked_at(monkeypatch: pytes
 
 
 def test_without_a_fit_half_there_is_nothing_to_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    even = Study(Path("even"), [run(2, healthy())], checksums=["1"])
+    even = Study(Path("even"), [made_run(2, "NONE", healthy())], checksums=["1"])
     monkeypatch.setattr("studies.robust.fit.load_study", lambda folder, jobs: even)
     assert main(["--from", "even"]) == 2
     assert main([]) == 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
+import generate_all_figures
+import generate_paper_tables
 from rmetric.dataset.layout import EXTRA_SETS, FRESH, FRESH_2, TRANSFER, TRANSFER_2, TRANSFER_3, TRANSFER_4, TRANSFER_5
 from rmetric.dataset.sources import companion
 from rmetric.errors import UserError
@@ -25,7 +26,6 @@ from studies.paper.tables import build_tables
 from studies.paper.tables.headline import rows_of
 from studies.real_runs.publish import write_data_set
 from tests.evaluation.builders import build_logs
-from tests.helpers import ROOT
 from tests.studies.test_figures import assert_texts_are_clear
 
 pytestmark = pytest.mark.slow
@@ -125,7 +125,6 @@ def test_one_study_alone_has_no_column_of_studies(alone: dict[str, list[Table]])
     assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
 
 
-@pytest.mark.slow
 def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
     order = ["r_metric", "loss_spike", "grad_norm", "robust_z"]
     for name in ("table_3_detectors", "table_3b_strict", "table_3c_budget", "table_3d_required_lead"):
@@ -221,7 +220,6 @@ def test_the_ledger_has_a_row_a_study(tables: dict[str, Table], studies: dict[st
     assert rows["weight of λ", "–", "all"] == 0.1
 
 
-@pytest.mark.slow
 def test_tables_of_real_runs_follow_and_need_a_real_study(
     tables: dict[str, Table], alone: dict[str, list[Table]]
 ) -> None:
@@ -408,21 +406,10 @@ def test_few_curves_are_drawn_of_many_detectors(studies: dict[str, Evaluator], m
 
 
 @pytest.mark.long
-def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    main = importlib.import_module("generate_paper_tables").main
-    out = [
-        "--out",
-        str(tmp_path / "tables"),
-        "--jobs",
-        "1",
-        "--bootstrap",
-        "30",
-        "--detectors",
-        "r_metric",
-        "grad_norm",
-    ]
-    assert main(["--logs", *map(str, sources), *out]) == 0
+def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, capsys) -> None:
+    options = ["--jobs", "1", "--bootstrap", "30", "--detectors", "r_metric", "grad_norm"]
+    out = ["--out", str(tmp_path / "tables"), *options]
+    assert generate_paper_tables.main(["--logs", *map(str, sources), *out]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
     assert "from 108 logs" in shown.out  # those of the sets beside the study as well
@@ -433,9 +420,8 @@ def test_the_tables_script_takes_both(sources: list[Path], tmp_path: Path, monke
     assert kept == {"simulated", "real", *EXTRA_SETS}
 
 
-def test_the_scripts_know_the_numbers_of_tables_and_figures(monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    assert importlib.import_module("generate_paper_tables").main(["--tables", "99"]) == 2
+def test_the_scripts_know_the_numbers_of_tables_and_figures(capsys) -> None:
+    assert generate_paper_tables.main(["--tables", "99"]) == 2
     assert "unknown table '99' (known: 1, 2, 3," in capsys.readouterr().err
 
 
@@ -447,22 +433,19 @@ def test_some_tables_alone(studies: dict[str, Evaluator], tables: dict[str, Tabl
 
 
 @pytest.mark.long
-def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, monkeypatch, capsys) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
-    main = importlib.import_module("generate_all_figures").main
+def test_the_figures_script_takes_both(sources: list[Path], tmp_path: Path, capsys) -> None:
     out = ["--out", str(tmp_path), "--jobs", "1", "--bootstrap", "30", "--figures", "3", "--detectors", *DETECTORS]
-    assert main(["--logs", *map(str, sources), *out]) == 0
+    assert generate_all_figures.main(["--logs", *map(str, sources), *out]) == 0
     assert "2 figures from 24 logs" in capsys.readouterr().out
     assert (tmp_path / "figure_3b_curves_paper.pdf").is_file()
 
 
 @pytest.mark.long
-def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT))
+def test_at_once_they_are_what_the_two_scripts_make(sources: list[Path], tmp_path: Path) -> None:
     options = ["--logs", *map(str, sources), "--jobs", "1", "--bootstrap", "30", "--detectors", "r_metric", "robust_z"]
     assert reproduce.main([*options, "--out", str(tmp_path / "once")]) == 0
-    for script, part in (("generate_paper_tables", "tables"), ("generate_all_figures", "figures")):
-        assert importlib.import_module(script).main([*options, "--out", str(tmp_path / "twice" / part)]) == 0
+    for script, part in ((generate_paper_tables, "tables"), (generate_all_figures, "figures")):
+        assert script.main([*options, "--out", str(tmp_path / "twice" / part)]) == 0
     once, twice = (
         {
             path.relative_to(root): path.read_bytes()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import csv
-import importlib
 import math
 import re
 import shlex
@@ -16,7 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import generate_paper_tables
+from generate_paper_tables import main
 from rmetric.detectors import Detector, register_detector
 from rmetric.evaluation.ablation import ablation, transfers
 from rmetric.evaluation.evaluator import Evaluator
@@ -213,7 +212,7 @@ def test_the_command_of_a_claim_prints_its_value(evaluator, tmp_path, monkeypatc
         elif claim.command.startswith("python generate_paper_tables.py"):
             if claim.command not in written:
                 out = f"out{len(written)}"
-                status = generate_paper_tables.main([*shlex.split(claim.command)[2:], "--out", out, "--jobs", "1"])
+                status = main([*shlex.split(claim.command)[2:], "--out", out, "--jobs", "1"])
                 assert status == 0
                 texts = [file.read_text(encoding="utf-8") for file in (tmp_path / out).glob("*.csv")]
                 written[claim.command] = {
@@ -261,14 +260,8 @@ def test_the_same_seed_gives_the_same_intervals(evaluator):
 # --- The script ------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def main(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    return importlib.import_module("generate_paper_tables").main
-
-
 @pytest.mark.slow
-def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
+def test_the_script_writes_every_table_three_times(tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     out = tmp_path / "tables"
     arguments = ["--logs", str(logs), "--out", str(out), "--jobs", "1", "--bootstrap", "50"]
@@ -286,7 +279,7 @@ def test_the_script_writes_every_table_three_times(main, tmp_path, capsys):
     assert headline["f1_paper"][0] == 0.973
 
 
-def test_tables_of_other_logs_are_removed_and_those_of_the_same_stay(main, tmp_path, capsys):
+def test_tables_of_other_logs_are_removed_and_those_of_the_same_stay(tmp_path, capsys):
     one, other, out = build_logs(tmp_path / "one"), build_logs(tmp_path / "other", seed=50), tmp_path / "tables"
     out.mkdir()
     (out / "mine.md").write_text("keep")
@@ -339,7 +332,7 @@ def test_the_ledger_says_what_it_counts_as_baselines(evaluator):
 
 
 @pytest.mark.slow
-def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):
+def test_damage_is_a_warning_on_the_error_stream(tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     first = sorted(logs.glob("*.jsonl"))[0]
     first.write_bytes(first.read_bytes()[:-20])
@@ -350,7 +343,7 @@ def test_damage_is_a_warning_on_the_error_stream(main, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
+def test_without_the_r_metric_its_cells_say_why(tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", "grad_norm"]
     assert main(["--logs", str(logs), *out]) == 0
@@ -358,7 +351,7 @@ def test_without_the_r_metric_its_cells_say_why(main, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_a_table_that_these_logs_cannot_make_is_named(main, tmp_path, capsys):
+def test_a_table_that_these_logs_cannot_make_is_named(tmp_path, capsys):
     logs = build_logs(tmp_path / "logs")
     arguments = ["--logs", str(logs), "--out", str(tmp_path / "tables"), "--detectors", "r_metric", "--tables"]
     assert main([*arguments, "17"]) == 2
@@ -370,7 +363,7 @@ def test_a_table_that_these_logs_cannot_make_is_named(main, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
+def test_real_logs_of_one_seed(real_logs, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "50"]
     assert main(["--logs", str(real_logs[0].parent), *out, "--detectors", *DETECTORS]) == 0
     shown = capsys.readouterr().out
@@ -381,7 +374,7 @@ def test_real_logs_of_one_seed(main, real_logs, tmp_path, capsys):
     assert "reads lambda, which no log has" in " ".join(shown.split())
 
 
-def test_the_authors_logs(main, authors_logs, tmp_path, capsys):
+def test_the_authors_logs(authors_logs, tmp_path, capsys):
     out = ["--out", str(tmp_path / "out"), "--jobs", "1", "--bootstrap", "20", "--detectors", *DETECTORS]
     assert main(["--logs", str(authors_logs[0].parent), *out]) == 0
     capsys.readouterr()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any, get_args
 
 import numpy as np
@@ -13,35 +12,11 @@ torch = pytest.importorskip("torch")
 
 import studies.zoo.kinds  # noqa: E402, F401 - registers all kinds
 from studies.zoo.training import KINDS, Family, Kind, KindRun  # noqa: E402
+from tests.live.faults.common import same_bits  # noqa: E402
+from tests.live.live import train  # noqa: E402
 
 STEPS, FORK = 8, 4
 SINGLE = [name for name, kind in KINDS.items() if kind.processes == 1]
-
-
-def losses(run: KindRun, steps: int) -> list[float]:
-    """Losses of the next steps."""
-    return [float(run.train_step()) for _ in range(steps)]
-
-
-def flat(value: Any) -> Iterator[Any]:
-    """The numbers and tensors in a state or a batch, whatever holds them."""
-    if isinstance(value, dict):
-        value = tuple(value.values())
-    elif hasattr(value, "__dict__") and not isinstance(value, torch.Tensor):
-        value = tuple(vars(value).values())
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from flat(item)
-    else:
-        yield value
-
-
-def same(first: Any, second: Any) -> bool:
-    """Whether all that is in both is equal, bit for bit."""
-    return all(
-        torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
-        for one, other in zip(flat(first), flat(second), strict=True)
-    )
 
 
 class Told:
@@ -49,10 +24,10 @@ class Told:
 
     def __init__(self, name: str) -> None:
         self.run = KindRun(KINDS[name](), 0, STEPS)
-        self.losses = losses(self.run, FORK)
+        self.losses = train(self.run, FORK)
         self.fork = self.run.state_dict()
         self.held_out = self.run.held_out_loss("judge")
-        self.losses += losses(self.run, STEPS - FORK)
+        self.losses += train(self.run, STEPS - FORK)
         self.end = self.run.state_dict()
 
 
@@ -66,24 +41,24 @@ def told(request: pytest.FixtureRequest) -> Told:
 def test_losses_and_held_out_loss_are_finite_and_it_changes_its_weights(told: Told) -> None:
     assert all(math.isfinite(loss) for loss in told.losses)
     assert math.isfinite(told.held_out) and told.held_out > 0.0
-    assert not same(told.fork["model"], told.end["model"])
+    assert not same_bits(told.fork["model"], told.end["model"])
 
 
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(told: Told) -> None:
     again = KindRun(told.run.kind, 0, STEPS)
-    assert losses(again, FORK) == told.losses[:FORK]
-    assert same(again.state_dict()["model"], told.fork["model"])
-    assert losses(KindRun(told.run.kind, 1, STEPS), FORK) != told.losses[:FORK]
+    assert train(again, FORK) == told.losses[:FORK]
+    assert same_bits(again.state_dict()["model"], told.fork["model"])
+    assert train(KindRun(told.run.kind, 1, STEPS), FORK) != told.losses[:FORK]
 
 
 @pytest.mark.slow
 def test_a_fork_goes_on_bit_for_bit_and_judging_changes_nothing(told: Told) -> None:
     fork = KindRun(told.run.kind, 0, STEPS).load_state_dict(told.fork)
-    assert losses(fork, 2) == told.losses[FORK : FORK + 2]
+    assert train(fork, 2) == told.losses[FORK : FORK + 2]
     assert fork.held_out_loss("judge") == fork.held_out_loss("judge")
-    assert losses(fork, STEPS - FORK - 2) == told.losses[FORK + 2 :]
-    assert same(fork.state_dict(), told.end)
+    assert train(fork, STEPS - FORK - 2) == told.losses[FORK + 2 :]
+    assert same_bits(fork.state_dict(), told.end)
 
 
 @pytest.mark.slow
@@ -91,12 +66,12 @@ def test_a_batch_is_a_function_of_seed_and_step(told: Told) -> None:
     kind = told.run.kind
     run = KindRun(kind, 0, STEPS)
 
-    def batch(step: int) -> Any:
+    def batch(step: int) -> dict[str, Any]:
         run.step = step
-        return kind.batch(run.rng("batch"), step)
+        return vars(kind.batch(run.rng("batch"), step))
 
-    assert same(batch(3), batch(3))
-    assert not same(run.held_out_batch("judge"), run.held_out_batch("evaluation"))
+    assert same_bits(batch(3), batch(3))
+    assert not same_bits(vars(run.held_out_batch("judge")), vars(run.held_out_batch("evaluation")))
 
 
 @pytest.mark.parametrize("name", list(KINDS))

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from rmetric.architectures import ARCHITECTURES
 from rmetric.episodes import REARM_STEPS
@@ -130,14 +131,6 @@ def draw() -> Drawing:
     return Drawing(NAME, TITLE, caption, rendered(figure(concept())))
 
 
-@dataclass(frozen=True)
-class _Box:
-    left: float
-    bottom: float
-    right: float
-    top: float
-
-
 @styled
 def figure(diagram: Diagram) -> Figure:
     """The diagram; one data unit is one inch."""
@@ -154,12 +147,12 @@ def figure(diagram: Diagram) -> Figure:
     return made
 
 
-def _draw_node(ax: Axes, node: Node) -> _Box:
+def _draw_node(ax: Axes, node: Node) -> Bbox:
     text = ax.text(node.x, node.y, node.text, ha="center", va="center", fontsize=8, zorder=4, gid=f"node {node.key}")
     width, height = _size_in(ax, text)
     width = max(node.width, width + 2 * PADDING_IN)
     height += 2 * PADDING_IN
-    box = _Box(node.x - width / 2, node.y - height / 2, node.x + width / 2, node.y + height / 2)
+    box = Bbox.from_extents(node.x - width / 2, node.y - height / 2, node.x + width / 2, node.y + height / 2)
     _rectangle(
         ax, box, edgecolor=node.color, facecolor="white", linewidth=1.0 if node.color == BLACK else 1.8, zorder=3
     )
@@ -173,34 +166,30 @@ def _size_in(ax: Axes, text: Text) -> tuple[float, float]:
     return extent.width / figure.dpi, extent.height / figure.dpi
 
 
-def _rectangle(ax: Axes, box: _Box, **look: object) -> None:
+def _rectangle(ax: Axes, box: Bbox, **look: object) -> None:
     style = "round,pad=0,rounding_size=0.06"
     ax.add_patch(
-        FancyBboxPatch((box.left, box.bottom), box.right - box.left, box.top - box.bottom, boxstyle=style, **look)  # type: ignore[arg-type]
+        FancyBboxPatch((box.x0, box.y0), box.width, box.height, boxstyle=style, **look)  # type: ignore[arg-type]
     )
 
 
-def _draw_group(ax: Axes, group: Group, boxes: Sequence[_Box]) -> None:
+def _draw_group(ax: Axes, group: Group, boxes: Sequence[Bbox]) -> None:
     text = ax.text(0, 0, group.heading, ha="left", va="bottom", fontsize=8, color=GREY, style="italic", zorder=4)
     _, height = _size_in(ax, text)
     above, below = (0.0, height) if group.heading_below else (height, 0.0)
-    frame = _Box(
-        min(box.left for box in boxes) - PADDING_IN,
-        min(box.bottom for box in boxes) - PADDING_IN - 0.5 * below,
-        max(box.right for box in boxes) + PADDING_IN,
-        max(box.top for box in boxes) + PADDING_IN + above,
-    )
-    bottom = frame.bottom + 0.5 * PADDING_IN if group.heading_below else frame.top - height - 0.5 * PADDING_IN
-    text.set_position((frame.left + PADDING_IN, bottom))
+    around = Bbox.union(boxes).padded(PADDING_IN)
+    frame = Bbox.from_extents(around.x0, around.y0 - 0.5 * below, around.x1, around.y1 + above)
+    bottom = frame.y0 + 0.5 * PADDING_IN if group.heading_below else frame.y1 - height - 0.5 * PADDING_IN
+    text.set_position((frame.x0 + PADDING_IN, bottom))
     _rectangle(ax, frame, edgecolor="none", facecolor=PALE, zorder=1)
 
 
-def _draw_edge(ax: Axes, edge: Edge, tail: _Box, head: _Box) -> None:
-    start_x = (tail.left + tail.right) / 2 if edge.leaves is None else edge.leaves
+def _draw_edge(ax: Axes, edge: Edge, tail: Bbox, head: Bbox) -> None:
+    start_x = (tail.x0 + tail.x1) / 2 if edge.leaves is None else edge.leaves
     end_x = edge.arrives
     if end_x is None:
-        end_x = (head.left + head.right) / 2 if edge.leaves is None else edge.leaves
-    start, end = (start_x, tail.bottom), (end_x, head.top)
+        end_x = (head.x0 + head.x1) / 2 if edge.leaves is None else edge.leaves
+    start, end = (start_x, tail.y0), (end_x, head.y1)
     ax.add_patch(
         FancyArrowPatch(
             start, end, arrowstyle="-|>", mutation_scale=8, shrinkA=0, shrinkB=0, linewidth=1.0, color=BLACK, zorder=2,

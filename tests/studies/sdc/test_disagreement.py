@@ -66,7 +66,6 @@ def test_a_dead_worker_is_an_alarm_and_all_dead_are_none() -> None:
 
 def test_two_workers_have_no_median() -> None:
     found = disagreement(_workers(1.0, 9.0))
-    assert not found.defined
     assert found.reason == TOO_FEW
     assert math.isnan(found.score)
     assert found.suspect is None
@@ -96,7 +95,7 @@ def test_the_workers_of_a_live_run_are_watched_and_the_run_is_unchanged() -> Non
         for _ in range(2):
             assert torch.equal(run.train_step(), alone.train_step())
         assert watch.workers == (0, 1, 2)
-        assert watch.last.defined
+        assert not watch.last.reason
         assert 0.0 <= watch.last.score < math.log(3.0)
     assert all(not parameter._backward_hooks for parameter in run.model.parameters())
 
