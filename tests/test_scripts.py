@@ -130,12 +130,6 @@ def test_missing_and_empty_folders_of_logs(script: str, tmp_path: Path, capsys: 
     assert "is a file" in fails_with_one_line(capsys, script, "--logs", str(tmp_path / "file"), "--out", out)
 
 
-def test_replay_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "no" in fails_with_one_line(capsys, "replay_and_analyze_logs", str(tmp_path / "missing.jsonl"))
-    (tmp_path / "empty").mkdir()
-    fails_with_one_line(capsys, "replay_and_analyze_logs", str(tmp_path / "empty"))
-
-
 def test_unknown_names_are_answered_with_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = ("--out", str(tmp_path / "out"))
     line = fails_with_one_line(capsys, "simulator", "--fault", "LR_SPIKES", *out)
