@@ -90,11 +90,6 @@ def test_a_plugin_registers_its_fault_and_loading_it_twice_is_harmless(plugin: P
     assert FAULTS["NIC_FLAP"] is made
 
 
-def test_a_missing_plugin_is_the_users_error(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a file"):
-        load_plugin(tmp_path / "nowhere.py")
-
-
 def test_a_plugin_that_is_no_python_file_is_the_users_error(tmp_path: Path) -> None:
     file = tmp_path / "fault.txt"
     file.write_text(PLUGIN)

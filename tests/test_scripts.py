@@ -21,14 +21,14 @@ from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
 from tests.helpers import ROOT, ended_by, ends_of_a_command
 
-SCRIPTS = {
-    "simulator": "--out",
-    "run_modern_experiments": "--out",
-    "generate_paper_tables": "--out",
-    "generate_all_figures": "--out",
-    "run_case_study": "--out",
-    "replay_and_analyze_logs": "--out",
-}
+SCRIPTS = (
+    "simulator",
+    "run_modern_experiments",
+    "generate_paper_tables",
+    "generate_all_figures",
+    "run_case_study",
+    "replay_and_analyze_logs",
+)
 Main = Callable[[list[str]], int]
 
 
@@ -95,11 +95,9 @@ def test_training_without_torch_says_what_to_install(command: str, tmp_path: Pat
 
 
 def test_an_option_that_is_nearly_one_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    from rmetric.commands import main
-
-    assert main(["replay", "log.jsonl", "--no-plots=1"]) == 2
+    assert rmetric_command(["replay", "log.jsonl", "--no-plots=1"]) == 2
     assert "unrecognized arguments: --no-plots=1; did you mean --no-plot?" in capsys.readouterr().err
-    assert main(["replay", "log.jsonl", "--zzzz"]) == 2
+    assert rmetric_command(["replay", "log.jsonl", "--zzzz"]) == 2
     assert "did you mean" not in capsys.readouterr().err
 
 
