@@ -109,10 +109,7 @@ def test_values_are_told_with_so_many_digits_that_they_differ() -> None:
 def test_learning_rates_are_compared_exactly() -> None:
     steps, rate = np.arange(100), np.full(100, 1e-3)
     later = np.where(steps < 70, rate, 2e-3)
-    found = compared(
-        Observations(steps, {"training_loss": losses(100, 0), "learning_rate": rate}),
-        Observations(steps, {"training_loss": losses(100, 1), "learning_rate": later}),
-    )
+    found = compared(run_of(losses(100, 0), learning_rate=rate), run_of(losses(100, 1), learning_rate=later))
     assert [(one.signal, one.step) for one in found.differences] == [("learning_rate", 70)]
 
 
@@ -137,7 +134,7 @@ def test_single_precision_in_its_shortest_form_is_single_precision() -> None:
     steps, rate = np.arange(600), 3e-4 * np.cos(np.arange(600) / 400)
     shortest = rate.astype(np.float32).astype(str).astype(float)
     exact, printed, changed = (
-        Observations(steps, {"training_loss": losses(600), "learning_rate": values})
+        run_of(losses(600), learning_rate=values)
         for values in (rate, shortest, np.where(steps < 300, rate, (1.0 + 1e-6) * rate))
     )
     assert compared(exact, printed).first is None
@@ -193,8 +190,7 @@ def test_learning_rates_that_no_rounding_explains_differ(
     decimals: tuple[int, int], one: np.ndarray, other: np.ndarray
 ) -> None:
     runs = [
-        Observations(np.arange(100), {"training_loss": losses(100).round(count), "learning_rate": rate})
-        for count, rate in zip(decimals, (one, other), strict=True)
+        run_of(losses(100).round(count), learning_rate=rate) for count, rate in zip(decimals, (one, other), strict=True)
     ]
     found = compared(*runs).differences
     assert "learning_rate" in [difference.signal for difference in found]
@@ -208,8 +204,7 @@ def test_only_common_steps_are_compared() -> None:
     assert apart.first is None
     assert apart.not_compared == {"training_loss": "no common step at which both have it"}
     assert "nothing could be compared: no common step\n" in str(apart)
-    sparse = Observations(np.arange(400), {"training_loss": losses(), "grad_norm": np.full(400, 1.0)})
-    only = compared(run_of(losses()), sparse).not_compared
+    only = compared(run_of(losses()), run_of(losses(), np.full(400, 1.0))).not_compared
     assert only == {"grad_norm": "no common step at which both have it"}
 
 
@@ -217,9 +212,8 @@ def test_what_one_log_has_not_measured_is_no_difference() -> None:
     loss, norm, steps = losses(100), norms(100), np.arange(100)
     forked = np.where(steps < 60, loss, loss + 0.1)
     seldom = np.where(steps % 10 == 0, norm, np.nan)
-    often = Observations(steps, {"training_loss": loss, "grad_norm": norm})
-    for columns in ({"training_loss": forked}, {"training_loss": forked, "grad_norm": seldom}):
-        found = compared(often, Observations(steps, columns))
+    for other in (run_of(forked), run_of(forked, seldom)):
+        found = compared(run_of(loss, norm), other)
         assert (found.identical_until, found.differences[0].step) == (59, 60)
 
 
