@@ -26,7 +26,7 @@ def observation(step: int, rng: np.random.Generator) -> Observation:
 
 
 @pytest.mark.parametrize("name", STREAMING)
-@pytest.mark.parametrize("seen", [0, 3, 80])
+@pytest.mark.parametrize("seen", [0, 3, 80, 120, 160])  # models are fitted to the first 100 or 150 records
 def test_a_restored_detector_goes_on_with_the_same_scores(name: str, seen: int) -> None:
     rng = np.random.default_rng(seen)
     records = [observation(step, rng) for step in range(1, seen + 60)]

@@ -14,7 +14,7 @@ import pytest
 
 from rmetric import read_run
 from rmetric.commands import main
-from rmetric.comparison import compare
+from rmetric.comparison import Comparison, compare
 from rmetric.conversion import chunk_of, log_lines
 from rmetric.records import Observations, Run
 from tests.diagnosis.runs import losses, norms, run_of
@@ -25,9 +25,9 @@ TWIN = REAL_RUNS / "real_seed0_00_none_twin.jsonl"
 FORKS = sorted(set(REAL_RUNS.glob("*.jsonl")) - {TWIN})
 
 
-def as_run(name: str, observations: Observations) -> Run:
-    """A run without a log."""
-    return Run(name, {}, observations)
+def compared(one: Observations, other: Observations) -> Comparison:
+    """Two runs without a log, which are called a and b."""
+    return compare(Run("a", {}, one), Run("b", {}, other))
 
 
 @pytest.mark.parametrize("fork", FORKS, ids=lambda path: path.stem)
@@ -48,9 +48,7 @@ def test_a_run_is_like_itself() -> None:
 
 
 def test_other_seeds_are_alike() -> None:
-    found = compare(
-        as_run("a", run_of(losses(600, 0), norms(600, 1))), as_run("b", run_of(losses(600, 2), norms(600, 3)))
-    )
+    found = compared(run_of(losses(600, 0), norms(600, 1)), run_of(losses(600, 2), norms(600, 3)))
     assert found.first is None
     assert found.identical_until is None
     assert set(found.alike) >= {"training_loss", "grad_norm"}
@@ -58,15 +56,15 @@ def test_other_seeds_are_alike() -> None:
 
 def test_a_signal_that_begins_alike_in_other_seeds_is_not_compared_bit_for_bit() -> None:
     clipped = [np.minimum(norms(600, seed), np.where(np.arange(600) < 5, 0.1, np.inf)) for seed in (1, 3)]
-    found = compare(as_run("a", run_of(losses(600, 0), clipped[0])), as_run("b", run_of(losses(600, 2), clipped[1])))
+    found = compared(run_of(losses(600, 0), clipped[0]), run_of(losses(600, 2), clipped[1]))
     assert found.first is None
     coarse = [np.where(np.arange(600) < 8, 2.3, np.round(losses(600, seed), 2)) for seed in (0, 2)]
-    assert compare(as_run("a", run_of(coarse[0])), as_run("b", run_of(coarse[1]))).first is None
+    assert compared(run_of(coarse[0]), run_of(coarse[1])).first is None
 
 
 @pytest.mark.parametrize("other", [losses(600, 2) + 1.0, 2.0 * losses(600, 2), 5.0 + 0.01 * losses(600, 2)])
 def test_runs_that_differ_from_the_first_step_on_are_not_alike(other: np.ndarray) -> None:
-    found = compare(as_run("a", run_of(losses(600, 0))), as_run("b", run_of(other)))
+    found = compared(run_of(losses(600, 0)), run_of(other))
     (difference,) = found.differences
     assert (difference.step, difference.throughout, found.alike) == (0, True, ())
     assert "in the median, from step 0 on" in str(found)
@@ -75,7 +73,7 @@ def test_runs_that_differ_from_the_first_step_on_are_not_alike(other: np.ndarray
 def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
     loss = losses(600, 2)
     loss[300:] += 0.3
-    found = compare(as_run("a", run_of(losses(600, 0))), as_run("b", run_of(loss)))
+    found = compared(run_of(losses(600, 0)), run_of(loss))
     (difference,) = found.differences
     assert abs(difference.step - 300) <= 2
     assert difference.certain_at > difference.step
@@ -87,7 +85,7 @@ def test_runs_that_are_not_bit_exact_part_where_their_difference_jumps() -> None
     growing = 1e-7 * np.exp(np.minimum(steps / 20, 13)) * np.random.default_rng(3).normal(size=600)
     almost = loss + 1e-6 * np.random.default_rng(4).normal(size=600)
     for other, step in ((np.where(steps < 300, almost, losses(600, 2)), 300), (loss + growing.clip(-0.03, 0.03), None)):
-        first = compare(as_run("a", run_of(loss)), as_run("b", run_of(other))).first
+        first = compared(run_of(loss), run_of(other)).first
         assert (None if first is None else first.step) == step
         assert first is None or (first.certain_at, round(1e6 * first.noise)) == (315, pytest.approx(2, abs=1))
 
@@ -95,7 +93,7 @@ def test_runs_that_are_not_bit_exact_part_where_their_difference_jumps() -> None
 def test_a_loss_that_is_not_finite_in_one_run_is_a_difference_at_once() -> None:
     loss = losses(200, 2)
     loss[150:] = np.inf
-    found = compare(as_run("a", run_of(losses(200, 0))), as_run("b", run_of(loss)))
+    found = compared(run_of(losses(200, 0)), run_of(loss))
     assert [(one.step, one.certain_at) for one in found.differences] == [(150, 150)]
     assert "and not finite at step 150" in str(found) and "inf" not in str(found).replace("finite", "")
 
@@ -104,17 +102,14 @@ def test_values_are_told_with_so_many_digits_that_they_differ() -> None:
     one = losses(100)
     one[50] = 2.54437
     other = one + np.where(np.arange(100) == 50, 1e-9, 0.0)
-    found = compare(as_run("a", run_of(one)), as_run("b", run_of(other)))
+    found = compared(run_of(one), run_of(other))
     assert "training loss 2.54437 and 2.544370001 at step 50; identical before" in str(found)
 
 
 def test_learning_rates_are_compared_exactly() -> None:
     steps, rate = np.arange(100), np.full(100, 1e-3)
     later = np.where(steps < 70, rate, 2e-3)
-    found = compare(
-        as_run("a", Observations(steps, {"training_loss": losses(100, 0), "learning_rate": rate})),
-        as_run("b", Observations(steps, {"training_loss": losses(100, 1), "learning_rate": later})),
-    )
+    found = compared(run_of(losses(100, 0), learning_rate=rate), run_of(losses(100, 1), learning_rate=later))
     assert [(one.signal, one.step) for one in found.differences] == [("learning_rate", 70)]
 
 
@@ -125,13 +120,13 @@ def test_what_a_log_has_rounded_is_no_difference() -> None:
     rounded["learning_rate"] = np.array([float(f"{value:.3e}") for value in rate])
     exact, coarse = (
         {"training_loss": loss, "grad_norm": norm, "learning_rate": rate},
-        as_run("b", Observations(steps, rounded)),
+        Observations(steps, rounded),
     )
-    found = compare(as_run("a", Observations(steps, exact)), coarse)
+    found = compared(Observations(steps, exact), coarse)
     assert (found.first, found.identical_until) == (None, 599)
     for name, values in exact.items():
         changed = exact | {name: np.where(steps < 300, values, 1.01 * values)}
-        other = compare(as_run("a", Observations(steps, changed)), coarse)
+        other = compared(Observations(steps, changed), coarse)
         assert [(one.signal, one.step) for one in other.differences] == [(name, 300)]
 
 
@@ -139,22 +134,22 @@ def test_single_precision_in_its_shortest_form_is_single_precision() -> None:
     steps, rate = np.arange(600), 3e-4 * np.cos(np.arange(600) / 400)
     shortest = rate.astype(np.float32).astype(str).astype(float)
     exact, printed, changed = (
-        as_run("a", Observations(steps, {"training_loss": losses(600), "learning_rate": values}))
+        run_of(losses(600), learning_rate=values)
         for values in (rate, shortest, np.where(steps < 300, rate, (1.0 + 1e-6) * rate))
     )
-    assert compare(exact, printed).first is None
-    assert [(one.signal, one.step) for one in compare(changed, printed).differences] == [("learning_rate", 300)]
+    assert compared(exact, printed).first is None
+    assert [(one.signal, one.step) for one in compared(changed, printed).differences] == [("learning_rate", 300)]
 
 
 def test_numbers_of_any_size_are_compared() -> None:
     one = np.array([0.0, np.inf, -1.5e308, 1.23456789e-305, 5e-324, 1.23456789e300, -0.0] * 20)
     for values in (one, 1e-10 * one, np.zeros(140), np.full(140, np.inf)):
-        assert compare(as_run("a", run_of(one, one)), as_run("b", run_of(values, values))).steps == 140
+        assert compared(run_of(one, one), run_of(values, values)).steps == 140
 
 
 def test_learning_rates_of_few_digits_are_not_taken_for_rounded() -> None:
     one, other = (Observations(np.arange(100), {"learning_rate": np.full(100, rate)}) for rate in (1e-3, 1.3e-3))
-    assert compare(as_run("a", one), as_run("b", other)).differences[0].step == 0
+    assert compared(one, other).differences[0].step == 0
 
 
 LINEAR = 1.0 - np.arange(1, 601) / 600
@@ -173,9 +168,9 @@ def test_learning_rates_of_which_a_log_leaves_few_values_are_rounded(rate: np.nd
     signals = {"training_loss": losses(600), "learning_rate": rate}
     coarse = {name: values.round(decimals) for name, values in signals.items()}
     doubled = signals | {"learning_rate": np.where(np.arange(600) < 300, rate, rate + 2e-4)}
-    exact, rounded, later = (as_run("a", Observations(np.arange(600), one)) for one in (signals, coarse, doubled))
-    assert (compare(exact, rounded).first, compare(rounded, exact).identical_until) == (None, 599)
-    assert [(one.signal, one.step) for one in compare(later, rounded).differences] == [("learning_rate", 300)]
+    exact, rounded, later = (Observations(np.arange(600), one) for one in (signals, coarse, doubled))
+    assert (compared(exact, rounded).first, compared(rounded, exact).identical_until) == (None, 599)
+    assert [(one.signal, one.step) for one in compared(later, rounded).differences] == [("learning_rate", 300)]
 
 
 CONSTANT, TWO = np.full(100, 1e-3), np.repeat([1e-2, 1e-3], 50)
@@ -195,23 +190,21 @@ def test_learning_rates_that_no_rounding_explains_differ(
     decimals: tuple[int, int], one: np.ndarray, other: np.ndarray
 ) -> None:
     runs = [
-        Observations(np.arange(100), {"training_loss": losses(100).round(count), "learning_rate": rate})
-        for count, rate in zip(decimals, (one, other), strict=True)
+        run_of(losses(100).round(count), learning_rate=rate) for count, rate in zip(decimals, (one, other), strict=True)
     ]
-    found = compare(*(as_run("run", run) for run in runs)).differences
+    found = compared(*runs).differences
     assert "learning_rate" in [difference.signal for difference in found]
 
 
 def test_only_common_steps_are_compared() -> None:
     every, tenth = run_of(losses(1000)), run_of(losses(1000)).rows(slice(0, None, 10))
-    assert compare(as_run("a", every), as_run("b", tenth)).steps == 100
-    apart = compare(as_run("a", every), as_run("b", run_of(losses(10), stride=5000).rows(slice(1, None))))
+    assert compared(every, tenth).steps == 100
+    apart = compared(every, run_of(losses(10), stride=5000).rows(slice(1, None)))
     assert apart.steps == 0
     assert apart.first is None
     assert apart.not_compared == {"training_loss": "no common step at which both have it"}
     assert "nothing could be compared: no common step\n" in str(apart)
-    sparse = Observations(np.arange(400), {"training_loss": losses(), "grad_norm": np.full(400, 1.0)})
-    only = compare(as_run("a", run_of(losses())), as_run("b", sparse)).not_compared
+    only = compared(run_of(losses()), run_of(losses(), np.full(400, 1.0))).not_compared
     assert only == {"grad_norm": "no common step at which both have it"}
 
 
@@ -219,21 +212,18 @@ def test_what_one_log_has_not_measured_is_no_difference() -> None:
     loss, norm, steps = losses(100), norms(100), np.arange(100)
     forked = np.where(steps < 60, loss, loss + 0.1)
     seldom = np.where(steps % 10 == 0, norm, np.nan)
-    often = as_run("a", Observations(steps, {"training_loss": loss, "grad_norm": norm}))
-    for columns in ({"training_loss": forked}, {"training_loss": forked, "grad_norm": seldom}):
-        found = compare(often, as_run("b", Observations(steps, columns)))
+    for other in (run_of(forked), run_of(forked, seldom)):
+        found = compared(run_of(loss, norm), other)
         assert (found.identical_until, found.differences[0].step) == (59, 60)
 
 
 def test_too_few_values_of_other_seeds_are_not_compared() -> None:
-    found = compare(as_run("a", run_of(losses(20, 0))), as_run("b", run_of(losses(20, 1))))
+    found = compared(run_of(losses(20, 0)), run_of(losses(20, 1)))
     assert "20 common values" in found.not_compared["training_loss"]
 
 
 def test_what_is_too_short_to_tell_is_not_called_alike() -> None:
-    short, longer = (
-        compare(as_run("a", run_of(losses(length, 0))), as_run("b", run_of(losses(length, 1)))) for length in (44, 45)
-    )
+    short, longer = (compared(run_of(losses(length, 0)), run_of(losses(length, 1))) for length in (44, 45))
     assert "44 common values; the first 32 tell what noise is, and a difference takes 13 more" in str(short)
     assert "nothing could be compared" in str(short)
     assert longer.alike == ("training_loss",)
@@ -241,7 +231,7 @@ def test_what_is_too_short_to_tell_is_not_called_alike() -> None:
 
 def test_a_difference_within_what_makes_the_noise_may_have_begun_earlier() -> None:
     jump = np.where(np.arange(100) >= 20, 50.0, 0.0)
-    found = compare(as_run("a", run_of(losses(100, 0))), as_run("b", run_of(losses(100, 1) + jump))).first
+    found = compared(run_of(losses(100, 0)), run_of(losses(100, 1) + jump)).first
     assert found is not None
     assert "at step 32 or before, certain at step 44" in found.sentence
 
@@ -250,7 +240,7 @@ def test_a_difference_within_what_makes_the_noise_may_have_begun_earlier() -> No
 def test_a_loss_that_is_not_finite_in_one_run_needs_no_noise(length: int) -> None:
     broken = losses(length, 1)
     broken[20:] = np.inf
-    found = compare(as_run("a", run_of(losses(length, 0))), as_run("b", run_of(broken))).first
+    found = compared(run_of(losses(length, 0)), run_of(broken)).first
     assert found is not None
     assert (found.step, found.certain_at) == (20, 20)
     assert found.sentence.endswith("and not finite at step 20")

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from rmetric.detectors import (
     DETECTORS,
     Detector,
+    OneMeasurementDetector,
     OwnPastDetector,
     StreamingDetector,
     first_alert,
@@ -27,15 +28,22 @@ from rmetric.detectors import (
     register_detector,
 )
 from rmetric.detectors.base import STANDS_IN, CompiledDetector
+from rmetric.detectors.paper_baselines import SingleSignal
 from rmetric.errors import UserError
 from rmetric.measurements import OBSERVABLE, Observation
 from rmetric.records import Observations
+from tests.detectors.common import scores_of
 from tests.helpers import EXTREMES, any_observations, bits, healthy_observations, small_detector
 
 NAMES = list(DETECTORS)
 STREAMING = [name for name, detector in DETECTORS.items() if issubclass(detector, StreamingDetector)]
 CAUSAL = [name for name, detector in DETECTORS.items() if detector.causal]
 READS = [(name, column) for name, detector in DETECTORS.items() for column in detector.reads]
+FORGETFUL = ["olmo_spike"] + [  # a single signal is normalised over so many records, whatever they hold
+    name
+    for name, detector in DETECTORS.items()
+    if issubclass(detector, OneMeasurementDetector) and not issubclass(detector, SingleSignal)
+]
 HIGHEST = {
     "isolation_forest": 1.0, "isolation_forest_causal": 1.0, "lambda_only": 1.0, "sigma_sq_only": 1.0,
     "delta_l_only": 1.0, "r_metric": 1.25,
@@ -182,6 +190,15 @@ def test_a_non_finite_input_never_goes_unnoticed(name: str, column: str, at: int
         return
     assert score == HIGHEST.get(name, np.inf)
     assert score > detector.threshold
+
+
+@pytest.mark.parametrize("name", FORGETFUL)
+def test_a_value_that_is_not_finite_is_forgotten(name: str) -> None:
+    detector = make_detector(name)
+    values = healthy_observations()[detector.reads[0]]
+    scores = scores_of(detector, np.insert(values, [5, 200], math.inf))  # while it warms up, and later
+    assert scores[[5, 201]].tolist() == [math.inf, math.inf]
+    assert bits(np.delete(scores, [5, 201])) == bits(scores_of(detector, values))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,7 @@ from rmetric.detectors.base import clipped
 from rmetric.detectors.features import RunFeatures
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from tests.helpers import healthy_observations, resumed_and_straight
+from tests.helpers import healthy_observations
 
 
 def test_the_features_by_hand() -> None:
@@ -40,10 +40,3 @@ def test_a_log_with_a_record_every_step_is_judged_after_150_records(detector: ty
     # The first record has no change to the one before it and is not counted.
     assert np.isnan(scores[:151]).all()
     assert np.isfinite(scores[151:]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("detector", [CausalIsolationForest, OneClassSvm])
-@pytest.mark.parametrize("seen", [0, 60, 100, 150])
-def test_a_restored_detector_goes_on_with_the_same_scores(detector: type[StreamingDetector], seen: int) -> None:
-    resumed_and_straight(detector, list(healthy_observations(200)), seen)

@@ -30,10 +30,3 @@ def test_scores_are_those_of_scikit_learn_to_the_bit(count: int, kind: str, feat
     others = np.concatenate([samples, 3.0 * _samples(30, features, "normal")])
     known = -IsolationForest(n_estimators=12, random_state=0).fit(samples).score_samples(others)
     assert bits(isolation.anomaly(isolation.fit(samples, 12), others)) == bits(known)
-
-
-def test_samples_are_left_as_they_are() -> None:
-    samples = _samples(20, 3, "normal")
-    before = samples.copy()
-    isolation.anomaly(isolation.fit(samples, 5), samples)
-    assert np.array_equal(samples, before)

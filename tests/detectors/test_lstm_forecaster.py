@@ -9,7 +9,7 @@ import pytest
 
 from rmetric.detectors.lstm_forecaster import Forecaster, LstmForecaster
 from rmetric.records import Observations
-from tests.helpers import bits, healthy_observations, printed_by, resumed_and_straight
+from tests.helpers import bits, healthy_observations, printed_by
 
 
 def _changed(column: str, rows: slice | int, factor: float) -> Observations:
@@ -68,7 +68,3 @@ class TestFitted:
         scores = LstmForecaster().score_run(Observations(np.arange(400), columns))
         assert scores[50] == math.inf
         assert bits(np.delete(scores, 50)) == bits(usual)
-
-    @pytest.mark.parametrize("seen", [60, 100, 180])
-    def test_a_restored_detector_goes_on_with_the_same_scores(self, seen: int) -> None:
-        resumed_and_straight(LstmForecaster, list(healthy_observations(250)), seen)

@@ -66,7 +66,3 @@ def test_a_fresh_model_may_start_at_the_uniform_loss() -> None:
 
 def test_a_loss_that_is_only_near_the_uniform_one_is_no_sign() -> None:
     assert score_after_learning(training_loss=5.546, uniform_gap=1e-3) == 0.0
-
-
-def test_nothing_measured_is_nan() -> None:
-    assert math.isnan(Numerics().update(Observation(1)))

@@ -12,7 +12,7 @@ from rmetric.detectors.paper_baselines import SingleSignal
 from rmetric.measurements import Observation
 from rmetric.metric import SlidingRange
 from rmetric.records import Observations
-from tests.detectors.common import noisy_losses
+from tests.detectors.common import noisy_losses, scores_of
 from tests.helpers import bits, healthy_observations
 
 # --- gradient norm ---------------------------------------------------------------------------------------------------
@@ -27,23 +27,10 @@ def test_the_limit_of_the_paper_is_a_norm_above_100(norm: float, alerts: bool) -
 
 
 def test_the_score_is_the_norm_itself_and_has_no_memory() -> None:
-    norms = [3.0, 500.0, 3.0, 0.0]
-    observations = Observations(np.arange(1, 5), {"grad_norm": np.array(norms)})
-    assert GradientNorm().score_run(observations).tolist() == norms
-
-
-def test_another_threshold_can_be_set() -> None:
-    observations = Observations(np.arange(1, 4), {"grad_norm": np.array([1.0, 6.0, 200.0])})
-    detector = GradientNorm(threshold=5.0)
-    assert first_alert(observations.step, detector.score_run(observations), detector.threshold) == 2
+    assert scores_of(GradientNorm(), [3.0, 500.0, 3.0, 0.0]).tolist() == [3.0, 500.0, 3.0, 0.0]
 
 
 # --- loss spike ------------------------------------------------------------------------------------------------------
-
-
-def _loss_spike_scores(losses: list[float] | np.ndarray, **settings: float) -> np.ndarray:
-    column = np.asarray(losses, dtype=float)
-    return LossSpike(**settings).score_run(Observations(np.arange(1, len(column) + 1), {"training_loss": column}))  # type: ignore[arg-type]
 
 
 def _by_the_definition(losses: list[float], memory: int, warm_up: int, threshold: float) -> list[float]:
@@ -67,11 +54,11 @@ def test_the_score_is_the_z_of_exponentially_weighted_moments() -> None:
     losses = noisy_losses(200)
     losses[[60, 61, 120]] = 4.0, 5.0, 1.0
     expected = _by_the_definition(losses.tolist(), memory=50, warm_up=10, threshold=3.0)
-    assert _loss_spike_scores(losses) == pytest.approx(np.array(expected), rel=1e-6, nan_ok=True)
+    assert scores_of(LossSpike(), losses) == pytest.approx(np.array(expected), rel=1e-6, nan_ok=True)
 
 
 def test_nothing_is_said_during_the_warm_up() -> None:
-    scores = _loss_spike_scores(noisy_losses(30), warm_up=12)
+    scores = scores_of(LossSpike(warm_up=12), noisy_losses(30))
     assert np.isnan(scores[:12]).all()
     assert not np.isnan(scores[12:]).any()
 
@@ -79,7 +66,7 @@ def test_nothing_is_said_during_the_warm_up() -> None:
 def test_noise_stays_below_a_spike_far_above_the_threshold() -> None:
     losses = noisy_losses(300)
     losses[200] = 4.0
-    scores = _loss_spike_scores(losses)
+    scores = scores_of(LossSpike(), losses)
     assert np.nanmax(np.delete(scores, 200)) < 6.0
     assert scores[200] > 10.0
 
@@ -88,39 +75,31 @@ def test_an_outlier_does_not_raise_its_own_bar() -> None:
     one, many = noisy_losses(300), noisy_losses(300)
     one[200], many[200] = 4.0, 1e12
     after = slice(201, None)
-    assert _loss_spike_scores(many)[after] == pytest.approx(_loss_spike_scores(one)[after], rel=1e-12)
+    assert scores_of(LossSpike(), many)[after] == pytest.approx(scores_of(LossSpike(), one)[after], rel=1e-12)
 
 
 def test_a_drop_of_the_loss_is_no_alarm() -> None:
     losses = noisy_losses(100)
     losses[60] = 1.0
-    assert _loss_spike_scores(losses)[60] < -10.0
-
-
-def test_a_non_finite_loss_alerts_and_is_forgotten() -> None:
-    losses, clean = noisy_losses(100), np.delete(noisy_losses(100), 60)
-    losses[60] = math.inf
-    scores = _loss_spike_scores(losses)
-    assert scores[60] == math.inf
-    assert np.array_equal(np.delete(scores, 60), _loss_spike_scores(clean), equal_nan=True)
+    assert scores_of(LossSpike(), losses)[60] < -10.0
 
 
 def test_a_loss_that_never_moved_may_fall_but_not_rise() -> None:
-    assert _loss_spike_scores([2.0] * 15 + [2.0, 1.0])[-2:].tolist() == [0.0, 0.0]
-    assert _loss_spike_scores([2.0] * 15 + [3.0])[-1] == math.inf
+    assert scores_of(LossSpike(), [2.0] * 15 + [2.0, 1.0])[-2:].tolist() == [0.0, 0.0]
+    assert scores_of(LossSpike(), [2.0] * 15 + [3.0])[-1] == math.inf
 
 
 @pytest.mark.parametrize("huge", [1e155, 1e200, 1.7e308])
 def test_a_huge_loss_while_warming_up_does_not_blind_the_detector_for_good(huge: float) -> None:
     losses = np.concatenate([[3.0, huge], noisy_losses(20_000)])
     losses[-1] = 10.0
-    scores = _loss_spike_scores(losses)
+    scores = scores_of(LossSpike(), losses)
     assert first_alert(np.arange(len(scores)), scores[-1000:], 10.0) is not None
 
 
 def test_the_memory_sets_how_fast_a_new_level_is_learned() -> None:
     losses = np.concatenate([noisy_losses(300), 0.15 + noisy_losses(100)])
-    after = [_loss_spike_scores(losses, memory=memory)[330:360].mean() for memory in (10, 50, 250)]
+    after = [scores_of(LossSpike(memory=memory), losses)[330:360].mean() for memory in (10, 50, 250)]
     assert after[0] + 0.1 < after[1] < after[2] - 0.1
 
 
@@ -158,33 +137,28 @@ def test_the_window_is_its_own_too(detector: type[SingleSignal], column: str) ->
 NAN, INF = math.nan, math.inf
 
 
-def _validation_slope_scores(losses: list[float]) -> np.ndarray:
-    return ValidationSlope().score_run(
-        Observations(np.arange(1, len(losses) + 1), {"validation_loss": np.array(losses)})
-    )
-
-
 def test_the_score_counts_the_rises_in_a_row() -> None:
-    assert _validation_slope_scores([3.0, 3.1, 3.2, 3.1, 3.2, 3.3, 3.4]).tolist() == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 3.0]
+    losses = [3.0, 3.1, 3.2, 3.1, 3.2, 3.3, 3.4]
+    assert scores_of(ValidationSlope(), losses).tolist() == [0.0, 1.0, 2.0, 0.0, 1.0, 2.0, 3.0]
 
 
 def test_the_third_rise_in_a_row_alerts() -> None:
-    scores = _validation_slope_scores([3.0, 3.1, 3.2, 3.3])
+    scores = scores_of(ValidationSlope(), [3.0, 3.1, 3.2, 3.3])
     assert first_alert(np.arange(1, 5), scores, ValidationSlope().threshold) == 4
 
 
 def test_records_between_evaluations_neither_count_nor_reset() -> None:
-    assert _validation_slope_scores([3.0, 3.0, 3.1, 3.1, 3.1, 3.2]).tolist() == [0.0, 0.0, 1.0, 1.0, 1.0, 2.0]
+    assert scores_of(ValidationSlope(), [3.0, 3.0, 3.1, 3.1, 3.1, 3.2]).tolist() == [0.0, 0.0, 1.0, 1.0, 1.0, 2.0]
 
 
 def test_nothing_is_said_before_the_first_evaluation() -> None:
-    assert bits(_validation_slope_scores([NAN, NAN, 3.0, 3.1])) == bits([NAN, NAN, 0.0, 1.0])
+    assert bits(scores_of(ValidationSlope(), [NAN, NAN, 3.0, 3.1])) == bits([NAN, NAN, 0.0, 1.0])
 
 
 def test_a_non_finite_loss_alerts_until_it_is_finite_again() -> None:
-    assert _validation_slope_scores([3.0, 3.1, INF, INF, 3.0, 3.1]).tolist() == [0.0, 1.0, INF, INF, 0.0, 1.0]
-    assert _validation_slope_scores([INF, 3.0]).tolist() == [INF, 0.0]
-    assert _validation_slope_scores([3.0, INF, 3.2, 3.3]).tolist() == [0.0, INF, 0.0, 1.0]
+    assert scores_of(ValidationSlope(), [3.0, 3.1, INF, INF, 3.0, 3.1]).tolist() == [0.0, 1.0, INF, INF, 0.0, 1.0]
+    assert scores_of(ValidationSlope(), [INF, 3.0]).tolist() == [INF, 0.0]
+    assert scores_of(ValidationSlope(), [3.0, INF, 3.2, 3.3]).tolist() == [0.0, INF, 0.0, 1.0]
 
 
 def test_an_evaluation_that_was_lost_starts_the_count_anew() -> None:

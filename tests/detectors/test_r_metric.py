@@ -5,7 +5,6 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 from hypothesis import given
 
 from rmetric.detectors import DeltaLOnly, RMetricDetector, first_alert
@@ -93,11 +92,6 @@ def test_delta_l_streams_to_the_same_bits(observations: Observations, cut: int) 
     head = mixed.extend(observations.rows(slice(0, cut)))
     tail = [mixed.update(row) for row in observations.rows(slice(cut, None))]
     assert bits([*head, *tail]) == expected
-
-
-def test_negative_weights_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 0"):
-        RMetricDetector(weights=(-1.0, 1.0, 1.0))
 
 
 def test_it_scores_real_logs_within_its_bounds(real_logs: list[Path]) -> None:

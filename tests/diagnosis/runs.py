@@ -20,9 +20,9 @@ def norms(records: int = 400, seed: int = 1) -> np.ndarray[Any, np.dtype[np.floa
     return np.exp(np.random.default_rng(seed).normal(0.0, 0.1, records))
 
 
-def run_of(loss: Any, norm: Any = None, stride: int = 1) -> Observations:
-    """Records of a training loss and a gradient norm."""
-    columns = {"training_loss": np.asarray(loss)}
+def run_of(loss: Any, norm: Any = None, stride: int = 1, **columns: Any) -> Observations:
+    """Records of a training loss, a gradient norm, and what else was measured."""
+    columns["training_loss"] = np.asarray(loss)
     if norm is not None:
         columns["grad_norm"] = np.asarray(norm)
     return Observations(stride * np.arange(len(loss)), columns)

@@ -17,7 +17,7 @@ import pytest
 import rmetric
 from rmetric.advice import ADVICE, RATE_JUMP, RATE_OF_0
 from rmetric.detectors import DEFAULT_DETECTORS, make_detector
-from rmetric.diagnosis import Examination, diagnose, diagnose_runs
+from rmetric.diagnosis import Diagnosis, Examination, diagnose, diagnose_runs
 from rmetric.diagnosis.events import PART_RECORDS, EventSeeker
 from rmetric.diagnosis.new_records import NewRecords
 from rmetric.diagnosis.not_judged import NEEDS
@@ -30,6 +30,14 @@ from rmetric.states import RECOGNISERS
 from tests.diagnosis.runs import losses, norms, run_of
 
 REAL_RUNS = sorted((Path(__file__).parents[1] / "data" / "real_runs").glob("*.jsonl"))
+
+
+def in_pieces(run: Observations, records: int) -> Diagnosis:
+    """The diagnosis of a run of which so many records are seen at a time."""
+    examination = Examination()
+    for begin in range(0, len(run), records):
+        examination.extend(run.rows(slice(begin, begin + records)))
+    return examination.diagnosis("run")
 
 
 def test_a_healthy_run_has_no_finding() -> None:
@@ -173,7 +181,7 @@ def test_steps_that_stay_slow_have_not_passed(until: int, severity: str) -> None
 def test_updates_that_were_back_are_over_for_good_though_they_rise_later_by_degrees() -> None:
     sizes = 1e-3 * norms(800) * np.exp(np.clip(np.arange(800) - 400.0, 0.0, None) / 300.0)
     sizes[300:340] *= 3.0
-    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "update_rms": sizes})).findings
+    (finding,) = diagnose(run_of(losses(800), update_rms=sizes)).findings
     assert (finding.name, finding.severity, finding.step) == ("UPDATE_RISE", "note", 300)
     assert finding.until < 340 and "at the end" not in finding.sentence
 
@@ -202,8 +210,7 @@ def test_of_updates_that_rose_what_did_is_told(
     at = np.arange(400.0)
     rates = 0.01 * 0.5 ** (np.maximum(at - 260.0, 0.0) / halves_in) * np.where(at < 300, 1.0, leap)
     sizes = 0.1 * np.append(rates[0], rates[:-1]) * norms() * np.where(at < 300, 1.0, larger)
-    columns = {"training_loss": losses(), "update_rms": sizes, "learning_rate": rates}
-    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    (finding,) = diagnose(run_of(losses(), update_rms=sizes, learning_rate=rates)).findings
     assert finding.name == "UPDATE_RISE" and finding.sentence.startswith(told)
     assert finding.numbers["value"] > finding.numbers["before"]
     assert (RATE_JUMP in finding.causes) == jump
@@ -213,8 +220,7 @@ def test_of_updates_that_rose_what_did_is_told(
 def test_a_learning_rate_that_is_known_rules_out_that_it_is_0(rate: float, possible: bool) -> None:
     sizes, rates = 1e-3 * norms(), np.full(400, rate)
     sizes[300:320] = 0.0
-    columns = {"training_loss": losses(), "update_rms": sizes, "learning_rate": rates}
-    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    (finding,) = diagnose(run_of(losses(), update_rms=sizes, learning_rate=rates)).findings
     assert finding.name == "ZERO_UPDATE" and (RATE_OF_0 in finding.causes) == possible
 
 
@@ -222,7 +228,7 @@ def test_of_several_events_the_one_that_lasts_is_the_begin_of_the_finding() -> N
     times = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 800))
     times[250:350] *= 4.0
     times[600:] *= 8.0
-    (finding,) = diagnose(Observations(np.arange(800), {"training_loss": losses(800), "step_time_s": times})).findings
+    (finding,) = diagnose(run_of(losses(800), step_time_s=times)).findings
     assert (finding.severity, finding.until) == ("warning", 799) and 600 <= finding.step <= 610
     assert finding.numbers["value"] > 3.0 and finding.sentence.startswith("step time (s) 1.9")
     assert finding.sentence.endswith(f"and it is so at the end; 2 times in all, last at step {finding.step}")
@@ -236,7 +242,7 @@ def test_another_kind_than_that_of_an_event_that_has_passed_has_a_begin_of_its_o
     loss, update = losses(), 1e-3 * norms()
     loss[200:204] += rise
     update[230:] *= times
-    run = Observations(np.arange(400), {"training_loss": loss, "update_rms": update})
+    run = run_of(loss, update_rms=update)
     found = {finding.name: finding for finding in diagnose(run).findings}
     assert found[then].step >= 230 and found[first].until < 210
 
@@ -244,15 +250,14 @@ def test_another_kind_than_that_of_an_event_that_has_passed_has_a_begin_of_its_o
 def test_what_follows_a_setting_that_changed_is_one_event_with_it() -> None:
     norm, changed = norms(), np.zeros(400)
     changed[200], norm[230:240] = 1.0, 30.0
-    columns = {"training_loss": losses(), "grad_norm": norm, "settings_changed": changed}
-    assert len(diagnose(Observations(np.arange(400), columns)).findings) == 1
+    assert len(diagnose(run_of(losses(), norm, settings_changed=changed)).findings) == 1
 
 
 def test_steps_that_stay_slow_hide_nothing_of_the_model() -> None:
     times, update = 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 400)), 1e-3 * norms()
     times[280:] *= 6.0
     update[285:] *= 4.0
-    run = Observations(np.arange(400), {"training_loss": losses(), "update_rms": update, "step_time_s": times})
+    run = run_of(losses(), update_rms=update, step_time_s=times)
     assert {finding.name for finding in diagnose(run).findings} == {"SLOW_STEPS", "UPDATE_RISE"}
 
 
@@ -260,7 +265,7 @@ def test_a_loss_that_is_lost_did_not_begin_with_slow_steps() -> None:
     loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.05, 400))
     times[200:] *= 4.0
     loss[230:] = np.inf
-    run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
+    run = run_of(loss, step_time_s=times)
     found = {finding.name: finding.step for finding in diagnose(run).findings}
     assert found["DEAD"] == 230 and 200 <= found["SLOW_STEPS"] < 210
 
@@ -301,7 +306,7 @@ def test_slow_steps_are_told_by_the_median_that_they_are_judged_by(rise: float) 
     loss, times = losses(), 0.5 * np.exp(np.random.default_rng(3).normal(0.0, 0.02, 400))
     loss[300:306] += rise
     times[300:306] *= 4.0
-    run = Observations(np.arange(400), {"training_loss": loss, "step_time_s": times})
+    run = run_of(loss, step_time_s=times)
     (finding,) = [finding for finding in diagnose(run).findings if finding.name == "SLOW_STEPS"]
     assert finding.severity == "note" and finding.numbers["value"] > 1.5
     assert finding.sentence.startswith(f"step time (s) {finding.numbers['value']:.4g} (median of 9 records) at step 30")
@@ -310,7 +315,7 @@ def test_slow_steps_are_told_by_the_median_that_they_are_judged_by(rise: float) 
 def test_gradients_that_repeat_are_a_finding_of_their_own() -> None:
     agreement = np.random.default_rng(0).normal(0.1, 0.05, 400)
     agreement[250:] = 0.9
-    run = Observations(np.arange(400), {"training_loss": losses(), "grad_agreement": agreement})
+    run = run_of(losses(), grad_agreement=agreement)
     (finding,) = diagnose(run).findings
     assert finding.name == "GRADIENT_REPEATS" and 250 < finding.step <= 253
     assert "agreement of the gradient with the steps before 0.9" in finding.sentence
@@ -446,10 +451,8 @@ def test_what_a_record_stands_for_changes_nothing_but_steps(stride: int) -> None
 def test_portions_change_nothing() -> None:
     loss = losses()
     loss[200:210] += 3.0
-    whole, portions = run_of(loss, norms()), Examination()
-    for start in range(0, len(whole), 37):
-        portions.extend(whole.rows(slice(start, start + 37)))
-    assert portions.diagnosis("run") == diagnose(whole)
+    whole = run_of(loss, norms())
+    assert in_pieces(whole, 37) == diagnose(whole)
 
 
 @pytest.mark.slow
@@ -523,7 +526,7 @@ def test_a_loss_on_another_scale_is_no_explosion_of_what_had_passed_long_before(
 def test_steps_that_get_slower_by_degrees_are_told_of(times: float, told: list[str]) -> None:
     seconds = 0.5 * np.linspace(1.0, times, 5_000)
     seconds[::100] += 60.0  # checkpoints
-    run = Observations(np.arange(5_000), {"training_loss": losses(5_000), "step_time_s": seconds})
+    run = run_of(losses(5_000), step_time_s=seconds)
     found = diagnose(run)
     assert found.notes == tuple(
         f"a step takes {factor} times as long in the last tenth of the run (1.45 s) as in the first (0.551 s)"
@@ -639,7 +642,7 @@ def test_it_shows_itself() -> None:
 def test_a_setting_that_changed_is_named_by_what_the_log_says_and_damaged_lines_say_nothing() -> None:
     changed = np.zeros(300)
     changed[200] = 1.0
-    run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
+    run = run_of(losses()[:300], settings_changed=changed)
     lines: list[dict[str, Any]] = [
         {"event": "SETTING_CHANGED", "step": 200, "setting": "weight_decay", "before": 0.01, "now": 10.0},
         {"event": "SETTING_CHANGED", "step": 200, "setting": "eps\x1b[31m", "before": 0.1, "now": 1.0},
@@ -673,7 +676,7 @@ def test_each_setting_that_changed_is_told_with_its_step_and_what_is_kept_by_nam
     changes = [(200, "momentum", 0.9, 0.99), (205, "momentum", 0.99, 0.9), (at, "weight_decay", 0.01, 0.1)]
     changed, names = np.zeros(300), ("step", "setting", "before", "now")
     changed[[step for step, *_ in changes]] = 1.0
-    run = Observations(np.arange(300), {"training_loss": losses()[:300], "settings_changed": changed})
+    run = run_of(losses()[:300], settings_changed=changed)
     lines = [{"event": "SETTING_CHANGED"} | dict(zip(names, change, strict=True)) for change in changes]
     (finding,) = diagnose(Run("run", {}, run, lines)).findings
     first = "a setting changed abruptly at step 200: momentum changed from 0.9 to 0.99"
@@ -684,9 +687,9 @@ def test_settings_are_not_told_of_machines() -> None:
     times, changed = 0.5 * norms() ** 0.5, np.zeros(400)
     times[200:300] *= 4.0
     changed[220] = 1.0
-    columns = {"training_loss": losses(), "step_time_s": times, "settings_changed": changed}
     line = {"event": "SETTING_CHANGED", "step": 220, "setting": "momentum", "before": 0.9, "now": 0.99}
-    found = {one.name: one for one in diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings}
+    run = Run("run", {}, run_of(losses(), step_time_s=times, settings_changed=changed), [line])
+    found = {one.name: one for one in diagnose(run).findings}
     assert found["SETTING_CHANGED"].severity == "warning"
     assert found["SLOW_STEPS"].severity == "note" and "momentum" not in found["SLOW_STEPS"].sentence
 
@@ -698,9 +701,8 @@ def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whethe
     norm, rates = norms(), np.full(400, 0.001)
     norm[200:210] *= 30.0
     rates[200:] = np.linspace(0.03, rate_at_the_end, 200)
-    columns = {"training_loss": losses(), "grad_norm": norm, "learning_rate": rates}
     line = {"event": "SETTING_CHANGED", "step": 206, "setting": "learning_rate", "before": 0.001, "now": 0.03}
-    found = diagnose(Run("run", {}, Observations(np.arange(400), columns), [line])).findings
+    found = diagnose(Run("run", {}, run_of(losses(), norm, learning_rate=rates), [line])).findings
     assert [(finding.name, finding.severity) for finding in found] == [("GRADIENT_RISE", severity)]
     assert "; meanwhile learning_rate changed from 0.001 to 0.03" in found[0].sentence
 
@@ -709,8 +711,7 @@ def test_a_setting_that_changed_is_named_in_another_event_and_records_say_whethe
 def test_a_learning_rate_that_rose_before_a_rise_is_named(times: float, told: bool) -> None:
     norm, rates = norms(), 0.001 * times ** np.maximum(np.arange(400) - 160.0, 0.0)
     norm[200:] *= 30.0
-    columns = {"training_loss": losses(), "grad_norm": norm, "learning_rate": rates}
-    (finding,) = diagnose(Observations(np.arange(400), columns)).findings
+    (finding,) = diagnose(run_of(losses(), norm, learning_rate=rates)).findings
     assert finding.name == "GRADIENT_RISE"
     assert ("; meanwhile the learning rate rose from 0.001 to " in finding.sentence) == told
 
@@ -726,19 +727,15 @@ def test_a_learning_rate_that_rose_before_a_rise_is_named(times: float, told: bo
 def test_changes_that_were_announced_are_told_of(at: Sequence[int], told: str) -> None:
     planned = np.full(300, np.nan)
     planned[list(at)] = 1.0
-    run = Observations(np.arange(300), {"training_loss": losses()[:300], "planned_changes": planned})
-    whole, pieces = diagnose(run), Examination()
-    for begin in range(0, 300, 7):
-        pieces.extend(run.rows(slice(begin, begin + 7)))
+    run = run_of(losses()[:300], planned_changes=planned)
+    whole, pieces = diagnose(run), in_pieces(run, 7)
     (note,) = whole.notes
-    assert told in note and pieces.diagnosis("run").notes == whole.notes
+    assert told in note and pieces.notes == whole.notes
 
 
 def test_of_tensors_that_became_fewer_again_and_again_the_first_times_are_told() -> None:
     trained = 9.0 - np.arange(300) // 40
-    (note,) = diagnose(
-        Observations(np.arange(300), {"training_loss": losses(300), "trained_parameters": trained})
-    ).notes
+    (note,) = diagnose(run_of(losses(300), trained_parameters=trained)).notes
     assert note.startswith("fewer tensors were trained by step 40 (8, not 9), step 80 (7, not 8)")
     assert note.endswith("step 200 (4, not 5) and later ones")
 
@@ -748,12 +745,10 @@ def test_changes_that_are_announced_too_often_are_said_to_keep_all_from_being_ju
     every: int, too_often: bool
 ) -> None:
     planned = np.where(np.arange(300) % every == 0, 1.0, np.nan)
-    run = Observations(np.arange(300), {"training_loss": losses()[:300], "planned_changes": planned})
-    whole, pieces = diagnose(run), Examination()
-    for begin in range(0, 300, 7):
-        pieces.extend(run.rows(slice(begin, begin + 7)))
+    run = run_of(losses()[:300], planned_changes=planned)
+    whole, pieces = diagnose(run), in_pieces(run, 7)
     assert ("nothing but single numbers was judged" in whole.notes[0]) == too_often
-    assert pieces.diagnosis("run").notes == whole.notes
+    assert pieces.notes == whole.notes
     assert "since the last change that was announced" in whole.not_judged["WORSE_LEVEL"]
     assert "announced" not in whole.not_judged["GRADIENT_GROWS"]
 
@@ -767,9 +762,7 @@ def test_a_log_full_of_settings_that_changed_takes_no_memory() -> None:
 
 def test_a_validation_loss_that_stays_nan_has_not_passed() -> None:
     validation = np.where(np.arange(200) < 60, 2.5 - 0.001 * np.arange(200), np.inf)
-    (finding,) = diagnose(
-        Observations(np.arange(200), {"validation_loss": validation, "training_loss": losses(200)})
-    ).findings
+    (finding,) = diagnose(run_of(losses(200), validation_loss=validation)).findings
     assert (finding.name, finding.severity, finding.step, finding.until) == ("NOT_FINITE", "error", 60, 199)
     assert finding.sentence.endswith("and it is so at the end")
 
@@ -839,8 +832,7 @@ def test_a_loss_that_stays_manifold_is_told_though_the_model_is_as_good(
     factor = np.geomspace(200.0, last, 300)  # summed up, and no mean any more
     loss[300:], norm[300:] = factor * loss[300:], factor * norm[300:]
     held_out = np.where(np.arange(600) % 20 == 0, 3.0 - np.arange(600) / 600.0, np.nan)
-    columns = {"training_loss": loss, "grad_norm": norm, "validation_loss": held_out}
-    (finding,) = diagnose(Observations(np.arange(600), columns)).findings
+    (finding,) = diagnose(run_of(loss, norm, validation_loss=held_out)).findings
     assert (finding.name, finding.severity) == told
     assert f"the loss stays high: it ends {times} times as high" in finding.sentence
 

@@ -28,8 +28,19 @@ from rmetric.evaluation.scoring import by_run, score_study
 from rmetric.evaluation.studies import load_study
 from rmetric.registry import load_plugin
 from rmetric.replay import replay_log
+from rmetric.signals import Weights
 from rmetric.versions import foreign_code
 from tests.evaluation.builders import build_log
+
+
+def plugin_text(name, body, declared=""):
+    """A plugin with a detector of that name."""
+    return (
+        "from dataclasses import dataclass\nfrom pathlib import Path\nimport numpy as np\n"
+        "from rmetric.detectors import Detector, register_detector\n"
+        f"@register_detector({name!r})\n@dataclass(kw_only=True)\nclass {name.title()}(Detector):\n    {declared}\n"
+        f"    threshold: float = 0.5\n    def score_run(self, observations):\n        {body}\n"
+    )
 
 
 def test_all_logs_are_read_in_order(logs):
@@ -164,43 +175,23 @@ def test_scores_are_those_of_the_detector_run_by_run(logs):
             assert np.array_equal(found, detector.score_run(run.observations), equal_nan=True)
 
 
-def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path):
+def test_a_detector_of_a_plugin_is_scored_in_other_processes(logs, tmp_path, clean_registries):
     plugin = tmp_path / "always.py"
-    plugin.write_text(
-        "from dataclasses import dataclass\nimport numpy as np\n"
-        "from rmetric.detectors import Detector, register_detector\n"
-        "@register_detector('always_on')\n@dataclass(kw_only=True)\nclass AlwaysOn(Detector):\n"
-        "    threshold: float = 0.5\n"
-        "    def score_run(self, observations):\n        return np.ones(len(observations))\n",
-        encoding="utf-8",
-    )
-    from rmetric.registry import load_plugin
-
+    plugin.write_text(plugin_text("always", "return np.ones(len(observations))"), encoding="utf-8")
     load_plugin(plugin)
-    try:
-        evaluator = Evaluator.of(
-            load_study(logs, jobs=2), ["r_metric", "always_on"], jobs=2, plugins=[plugin], draws=20
-        )
-        counts = evaluator.counts("always_on", "strict")
-        assert counts.tp.sum() == 0  # on from the first step: it warns nobody
-        assert counts.fp.sum() == 12
-        assert evaluator.counts("always_on", "paper").tp.sum() == 4
-    finally:
-        DETECTORS.discard("always_on")
+    evaluator = Evaluator.of(load_study(logs, jobs=2), ["r_metric", "always"], jobs=2, plugins=[plugin], draws=20)
+    counts = evaluator.counts("always", "strict")
+    assert counts.tp.sum() == 0  # on from the first step: it warns nobody
+    assert counts.fp.sum() == 12
+    assert evaluator.counts("always", "paper").tp.sum() == 4
 
 
 def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_registries):
     plugin = tmp_path / "constant.py"
-    text = (
-        "from dataclasses import dataclass\nimport numpy as np\n"
-        "from rmetric.detectors import Detector, register_detector\n"
-        "@register_detector('constant')\n@dataclass(kw_only=True)\nclass Constant(Detector):\n"
-        "    threshold: float = 0.5\n"
-        "    def score_run(self, observations):\n        return np.full(len(observations), {})\n"
-    )
 
     def score(value):
-        plugin.write_text(text.format(value), encoding="utf-8")
+        text = plugin_text("constant", f"return np.full(len(observations), {value})")
+        plugin.write_text(text, encoding="utf-8")
         sys.modules.pop("constant", None)
         DETECTORS.discard("constant")
         spec = importlib.util.spec_from_file_location("constant", plugin)
@@ -216,17 +207,13 @@ def test_the_text_of_a_plugin_counts_and_ours_does_not(logs, tmp_path, clean_reg
 
 
 @pytest.mark.parametrize(
-    ("declared", "kept"), [("", False), ("fitted_files = ()", True), ("fitted_files = (W,)", True)]
+    ("declared", "kept"), [("", False), ("fitted_files = ()", True), ("fitted_files = (WEIGHT,)", True)]
 )
 def test_scores_of_a_plugin_are_kept_only_if_it_says_what_it_reads(declared, kept, logs, tmp_path, clean_registries):
-    (plugin := tmp_path / "fitted.py").write_text(
-        "from dataclasses import dataclass\nfrom pathlib import Path\nimport numpy as np\n"
-        "from rmetric.detectors import Detector, register_detector\nW = Path(__file__).with_name('weight.npy')\n"
-        f"@register_detector('fitted')\n@dataclass(kw_only=True)\nclass Fitted(Detector):\n    {declared}\n"
-        "    threshold: float = 0.5\n"
-        "    def score_run(self, observations):\n        return np.full(len(observations), np.load(W))\n",
-        encoding="utf-8",
-    )
+    plugin = tmp_path / "fitted.py"
+    text = plugin_text("fitted", "return np.full(len(observations), np.load(WEIGHT))", declared)
+    weight = "WEIGHT = Path(__file__).with_name('weight.npy')\n@register"
+    plugin.write_text(text.replace("@register", weight), encoding="utf-8")
 
     def score():
         scores = score_study(load_study(logs, jobs=1), {"fitted": make_detector("fitted")}, cache=tmp_path, jobs=1)
@@ -250,8 +237,6 @@ def test_fitted_files_that_are_no_tuple_of_paths_are_refused(files, clean_regist
 
 def test_the_evaluator_weighs_the_signals_as_the_detector_does(logs):
     evaluator = Evaluator.of(load_study(logs, jobs=1), ["r_metric"], jobs=1, draws=20)
-    from rmetric.signals import Weights
-
     assert np.array_equal(Weights().weigh(*evaluator.signals_3N), evaluator.scores["r_metric"])
 
 
@@ -285,7 +270,7 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("return observations['nothing']", r"broken\.py, line 8: Broken\.score_run fails in run \w+: KeyError"),
+        ("return observations['nothing']", r"broken\.py, line 11: Broken\.score_run fails in run \w+: KeyError"),
         ("return observations.step[1:] * 1.0", r"detector broken gives scores of shape \(\d+,\) for the \d+ records"),
         ("observations['training_loss'][:] = 0.0", r"Broken\.score_run fails .*: assignment destination is read-only"),
         ("observations.columns['training_loss'] = 0.0", r"Broken\.score_run fails .* not support item assignment"),
@@ -298,13 +283,7 @@ def test_logs_without_a_seed_or_records_do_not_stop_the_evaluation(logs):
 )
 def test_a_detector_of_a_plugin_that_breaks_is_named_with_the_run(body, told, logs, tmp_path, clean_registries):
     plugin = tmp_path / "broken.py"
-    plugin.write_text(
-        "from dataclasses import dataclass\n"
-        "from rmetric.detectors import Detector, register_detector\n"
-        "@register_detector('broken')\n@dataclass(kw_only=True)\nclass Broken(Detector):\n"
-        f"    threshold: float = 0.5\n    def score_run(self, observations):\n        {body}\n",
-        encoding="utf-8",
-    )
+    plugin.write_text(plugin_text("broken", body), encoding="utf-8")
     load_plugin(plugin)
     with pytest.raises(UserError, match=told):
         score_study(load_study(logs, jobs=1), {"broken": make_detector("broken")}, jobs=2, plugins=[plugin])
@@ -382,27 +361,26 @@ def test_what_a_plugin_imports_from_below_its_folder_counts_with_it(imports, cha
 
 
 @pytest.mark.parametrize(
-    ("changed", "counts"), [("a_package/near.py", True), ("a_package/far.py", True), ("b.py", False)]
+    ("module", "changed", "counts"),
+    [
+        ("a_package.deep.kinds", "a_package/near.py", True),
+        ("a_package.deep.kinds", "a_package/far.py", True),
+        ("a_package.deep.kinds", "b.py", False),
+        ("by_itself", "b.py", False),
+    ],
 )
-def test_what_an_installed_package_imports_from_itself_counts_with_it(changed, counts, tmp_path, monkeypatch):
+def test_what_an_installed_package_imports_from_itself_counts_with_it(module, changed, counts, tmp_path, monkeypatch):
     files = {
         "a_package/deep/kinds.py": "from .. import near\nfrom a_package.far import b\nimport b\nclass Kind: pass\n",
         "a_package/far.py": "import b\n",
+        "by_itself.py": "import b\nclass Kind: pass\n",
         **dict.fromkeys(["a_package/__init__.py", "a_package/deep/__init__.py", "a_package/near.py", "b.py"], ""),
     }
     installed = tmp_path / "site-packages"
-    kind = _written(files, installed, monkeypatch, "a_package.deep.kinds").Kind
+    kind = _written(files, installed, monkeypatch, module).Kind
     before = foreign_code(kind)
     (installed / changed).write_text("FACTOR = 25\n", encoding="utf-8")
     assert (foreign_code(kind) != before) == counts
-
-
-def test_an_installed_module_counts_without_the_others_beside_it(tmp_path, monkeypatch):
-    files = {"by_itself.py": "import b\nclass Kind: pass\n", "b.py": ""}
-    kind = _written(files, tmp_path / "site-packages", monkeypatch, "by_itself").Kind
-    before = foreign_code(kind)
-    (tmp_path / "site-packages" / "b.py").write_text("FACTOR = 25\n", encoding="utf-8")
-    assert foreign_code(kind) == before
 
 
 def _written(files, folder, monkeypatch, module):

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+
+import numpy as np
+import pytest
 
 from rmetric.importers import LoggedRun, runs_of
 
 POINTS = 30
 Lines = Callable[[], Iterator[str]]
-S = TypeVar("S")
-
-
-class Layouts(dict[str, tuple[Lines, S]]):
-    """Layouts by the names of their functions."""
-
-    def add(self, seen: S) -> Callable[[Lines], Lines]:
-        def added(lines: Lines) -> Lines:
-            self[lines.__name__] = lines, seen
-            return lines
-
-        return added
 
 
 def loss(step: int) -> float:
@@ -35,6 +26,50 @@ def apart(step: int) -> float:
 
 STEPS = list(range(1, POINTS + 1))
 LOSSES = [loss(step) for step in STEPS]
+
+
+def every(steps: int) -> list[int]:
+    return [steps * step for step in STEPS]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a person sees of the training; of what is measured beside the loss, the last value."""
+
+    steps: Sequence[int] = tuple(STEPS)
+    losses: Sequence[float] = tuple(LOSSES)
+    evaluations: int = 0
+    grad_norm: float | None = None
+    learning_rate: float | None = None
+    note: str = ""
+    file: str = "run.log"
+
+
+class Layouts(dict[str, tuple[Lines, Seen]]):
+    """Layouts by the names of their functions."""
+
+    def add(self, seen: Seen) -> Callable[[Lines], Lines]:
+        def added(lines: Lines) -> Lines:
+            self[lines.__name__] = lines, seen
+            return lines
+
+        return added
+
+    def check(self, name: str, tmp_path: Path) -> None:
+        """That what a person sees is read."""
+        lines, seen = self[name]
+        (logged,) = read(lines(), tmp_path, seen.file)
+        observations, (_, evaluated) = logged.run.observations, logged.run.evaluations()
+        trained = ~np.isnan(observations["training_loss"])
+        assert observations.step[trained].tolist() == [*seen.steps]
+        assert observations["training_loss"][trained] == pytest.approx(seen.losses, abs=1e-3)
+        assert len(evaluated) == seen.evaluations
+        assert not seen.evaluations or evaluated[-1] == pytest.approx(seen.losses[-1] + 0.1, abs=1e-3)
+        for ours, value in (("grad_norm", seen.grad_norm), ("learning_rate", seen.learning_rate)):
+            assert value is None or observations[ours][trained][-1] == pytest.approx(value)
+        notes = " ".join(logged.notes)
+        assert bool(notes) == bool(seen.note) and seen.note in notes
+        assert "skipped" not in notes and "damage" not in notes
 
 
 def read(lines: Iterator[str], tmp_path: Path, file: str = "run.log") -> list[LoggedRun]:

@@ -30,11 +30,8 @@ def test_a_group_within_a_table_of_two_cells_begins_no_report(tmp_path: Path) ->
 
 @pytest.mark.parametrize("begins", ["| epoch {} | |", "Saving the checkpoint\n| epoch {} | |", "| epoch={} | |"])
 def test_a_row_that_states_an_epoch_is_no_group(begins: str, tmp_path: Path) -> None:
-    lines = (
-        line
-        for epoch in STEPS
-        for line in (begins.format(10 * epoch), f"| train_loss | {loss(epoch):.4f} |", "| val_loss | 2.5 |")
-    )
+    row = begins + "\n| train_loss | {:.4f} |\n| val_loss | 2.5 |"
+    lines = (row.format(10 * epoch, loss(epoch)) for epoch in STEPS)
     (found,) = read(lines, tmp_path)
     assert found.run.observations.step.tolist() == [10 * epoch for epoch in STEPS]
 

@@ -20,12 +20,9 @@ def test_evaluations_of_two_epochs_between_two_reports_are_both_kept(tmp_path: P
 
 @pytest.mark.parametrize("between", ["", "\n    output #0: loss = 2.5 (* 1 = 2.5 loss)"])
 def test_a_rate_behind_its_report_is_of_that(between: str, tmp_path: Path) -> None:
-    def lines() -> Iterator[str]:
-        for step in STEPS:
-            yield f"Iteration {step}, loss = {loss(step)}{between}"
-            yield f"sgd.cpp: Iteration {step}, lr = {1 / step}"
-
-    (run,) = read(lines(), tmp_path)
+    report = "Iteration {0}, loss = {1}" + between + "\nsgd.cpp: Iteration {0}, lr = {2}"
+    lines = (report.format(step, loss(step), 1 / step) for step in STEPS)
+    (run,) = read(lines, tmp_path)
     assert run.run.observations["learning_rate"].tolist() == [1 / step for step in STEPS]
 
 
@@ -68,25 +65,19 @@ def test_a_learning_rate_in_a_line_of_its_own_holds_until_the_next(tmp_path: Pat
 
 
 def test_a_learning_rate_that_never_changes_may_be_a_setting(tmp_path: Path) -> None:
-    lines = (line for step in STEPS for line in ("  lr: 0.01", f"iter {step} loss {loss(step)}"))
+    lines = (f"  lr: 0.01\niter {step} loss {loss(step)}" for step in STEPS)
     (found,) = read(lines, tmp_path)
     assert not found.run.observations.has("learning_rate")
 
 
 def test_a_learning_rate_beside_a_count_is_no_setting(tmp_path: Path) -> None:
-    lines = (
-        line for step in STEPS for line in (f"Iteration {step}, lr = 0.01", f"Iteration {step}, loss = {loss(step)}")
-    )
+    lines = (f"Iteration {step}, lr = 0.01\nIteration {step}, loss = {loss(step)}" for step in STEPS)
     (found,) = read(lines, tmp_path)
     assert {*found.run.observations["learning_rate"].tolist()} == {0.01}
 
 
 def test_rewards_in_lines_of_their_own_belong_to_the_step_before(tmp_path: Path) -> None:
-    lines = (
-        line
-        for step in STEPS
-        for line in (f"Learner step {step} loss {loss(step)}", f"Steps {99 * step} Reward {step}.0")
-    )
+    lines = (f"Learner step {step} loss {loss(step)}\nSteps {99 * step} Reward {step}.0" for step in STEPS)
     (found,) = read(lines, tmp_path)
     assert found.run.observations.step.tolist() == STEPS
     assert found.run.observations["reward"].tolist() == STEPS

@@ -46,15 +46,12 @@ def test_the_losses_of_batches_all_count(tmp_path: Path) -> None:
 
 def test_a_report_of_each_epoch_below_its_bar_is_counted_by_epochs(tmp_path: Path) -> None:
     lines = (
-        line
-        for epoch in range(1, 31)
-        for line in (
-            f"Epoch {epoch}/30 [train]: 100%|####| 157/157 [02:45<00:00,  1.06s/it, loss={loss(epoch) + 0.1:.3f}]",
-            f"Epoch {epoch}/30 - Train Loss: {loss(epoch):.4f}, Validation Loss: {loss(epoch) + 1:.4f}",
-        )
+        f"Epoch {epoch}/30 [train]: 100%|####| 157/157 [02:45<00:00,  1.06s/it, loss={loss(epoch) + 0.1:.3f}]\n"
+        f"Epoch {epoch}/30 - Train Loss: {loss(epoch):.4f}, Validation Loss: {loss(epoch) + 1:.4f}"
+        for epoch in STEPS
     )
     (found,) = read(lines, tmp_path)
-    assert found.run.observations.step.tolist() == [*range(1, 31)]
+    assert found.run.observations.step.tolist() == STEPS
     assert found.run.observations["training_loss"][0] == pytest.approx(loss(1), abs=1e-4)
 
 

@@ -5,32 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from rmetric.importers import runs_of
-from tests.importers.layouts import POINTS, Layouts, loss
+from tests.importers.layouts import POINTS, STEPS, Layouts, Seen, every, loss
 
-STEPS = range(1, POINTS + 1)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a person sees."""
-
-    first: int = 1
-    last: int = POINTS
-    loss: float = 4.0 - POINTS / 10
-    evaluations: int = 0
-    grad_norm: float | None = None
-    learning_rate: float | None = None
-    note: str = ""
-
-
-LAYOUTS: Layouts[Seen] = Layouts()
+LAYOUTS = Layouts()
 layout = LAYOUTS.add
 
 
@@ -66,7 +47,7 @@ def steps_before_each_line_that_look_like_processes() -> Iterator[str]:
         yield f"{step}: step {step} loss {loss(step):.4f}"
 
 
-@layout(Seen(first=20, last=20 * POINTS))
+@layout(Seen(every(20)))
 def a_bar_without_a_total() -> Iterator[str]:
     yield "\r".join(f"{step * 20}it [00:10,  8it/s, loss={loss(step):.3f}]" for step in STEPS)
 
@@ -103,7 +84,7 @@ def an_indented_remark_after_a_whole_report() -> Iterator[str]:
         yield f"  # the note of somebody, 6.0 at {step}00 of all"
 
 
-@layout(Seen(first=0, last=POINTS - 1, grad_norm=1.5))
+@layout(Seen(range(POINTS), grad_norm=1.5))
 def a_dictionary_over_several_lines() -> Iterator[str]:
     for step in STEPS:
         yield "{'gradient_norm': Array(1.5, dtype=float32),"
@@ -111,7 +92,7 @@ def a_dictionary_over_several_lines() -> Iterator[str]:
         yield f" 'step': {step - 1}}}"
 
 
-@layout(Seen(first=100, last=100 * POINTS))
+@layout(Seen(every(100)))
 def a_line_that_announces_the_step() -> Iterator[str]:
     for step in STEPS:
         yield f"INFO: Step {step * 100} per-step time 0.3s"
@@ -146,7 +127,7 @@ def a_table_between_blanks() -> Iterator[str]:
         yield f"{step:7d}        {loss(step):.4f}       0.{step + 20}        {loss(step) + 0.1:.4f}  0.1{step}"
 
 
-@layout(Seen(first=50, last=50 * POINTS, evaluations=POINTS))
+@layout(Seen(every(50), evaluations=POINTS))
 def a_table_of_a_notebook() -> Iterator[str]:
     yield " [1500/1500 07:26, Epoch 3/3]"
     yield "Step\tTraining Loss\tValidation Loss"
@@ -164,7 +145,7 @@ def a_table_in_a_frame() -> Iterator[str]:
     yield "└───────┴────────────┴──────────┘"
 
 
-@layout(Seen(first=0, last=POINTS - 1, evaluations=3))
+@layout(Seen(range(POINTS), evaluations=3))
 def a_counter_of_several_words_beside_one_of_the_evaluations() -> Iterator[str]:
     for step in STEPS:
         yield f"completed step: {step - 1}, seconds: 0.631, total_weights: 1024, loss: {loss(step):.3f}"
@@ -186,31 +167,31 @@ def a_counter_that_stands_still() -> Iterator[str]:
         yield f"Epoch [{step}/30], Step [100/100], Loss: {loss(step):.4f}"
 
 
-@layout(Seen(first=0, last=POINTS - 1, evaluations=POINTS, note="the number before the rest of a line counts"))
+@layout(Seen(range(POINTS), evaluations=POINTS, note="the number before the rest of a line counts"))
 def rounds_in_brackets() -> Iterator[str]:
     for step in STEPS:
         yield f"[{step - 1}]\ttrain-logloss:{loss(step):.5f}\teval-logloss:{loss(step) + 0.1:.5f}"
 
 
-@layout(Seen(first=10, last=10 * POINTS, note="the number before"))
+@layout(Seen(every(10), note="the number before"))
 def steps_in_brackets_after_the_place_of_the_logger() -> Iterator[str]:
     for step in STEPS:
         yield f"I0307 05:49:05.438520 140284617180928 writer.py:48] [{step * 10}] collection=train loss={loss(step)}"
 
 
-@layout(Seen(first=200, last=200 * POINTS, note="batches count"))
+@layout(Seen(every(200), note="batches count"))
 def epoch_and_batch_in_brackets() -> Iterator[str]:
     for _, epoch, batch in places():
         yield f"[{epoch}, {batch * 200:5d}] loss: {loss(10 * (epoch - 1) + batch):.3f}"
 
 
-@layout(Seen(first=10, last=10 * POINTS, learning_rate=1e-4, note="batches count"))
+@layout(Seen(every(10), learning_rate=1e-4, note="batches count"))
 def training_before_its_batches() -> Iterator[str]:
     for step in STEPS:
         yield f"Training  [{step * 10:6d}/125000]  eta: 1 day, 2:03:04  lr: 0.0001 (0.0001)  loss: {loss(step)} (5)"
 
 
-@layout(Seen(first=50, last=50 * POINTS, evaluations=3, note="batches count"))
+@layout(Seen(every(50), evaluations=3, note="batches count"))
 def workers_in_parentheses_before_the_batch() -> Iterator[str]:
     for step, epoch, batch in places():
         start = "2023-01-01 10:00:00,123 INFO"
@@ -219,7 +200,7 @@ def workers_in_parentheses_before_the_batch() -> Iterator[str]:
             yield f"{start} [train.py:932] (0/4) Epoch {epoch}, validation: loss={loss(step) + 0.1}, over 5.0 frames."
 
 
-@layout(Seen(first=100, last=100 * POINTS, evaluations=3, grad_norm=1.5, note="batches count"))
+@layout(Seen(every(100), evaluations=3, grad_norm=1.5, note="batches count"))
 def ranges_of_batches_and_means_of_epochs() -> Iterator[str]:
     for step, epoch, batch in places():
         start = "[gpu01:0/2] 2025-07-19 08:49:04,080"
@@ -234,7 +215,13 @@ def ranges_of_batches_and_means_of_epochs() -> Iterator[str]:
             )
 
 
-@layout(Seen(first=1, last=100 * POINTS, note="batches count"))
+@layout(
+    Seen(
+        [100 * step + at for step in range(POINTS) for at in (1, 100)],
+        [shown for step in STEPS for shown in (9.9, loss(step))],
+        note="batches count",
+    )
+)
 def a_bar_that_goes_back_with_backspaces() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch {step}/30"
@@ -298,19 +285,19 @@ def lines_of_a_container() -> Iterator[str]:
         yield json.dumps({"log": f"step {step} loss {loss(step):.4f}\n", "stream": "stdout", "time": "2025-01-03"})
 
 
-@layout(Seen(first=40, last=40 * POINTS, note="the only loss of its kind"))
+@layout(Seen(every(40), note="the only loss of its kind"))
 def a_bar_of_steps_with_how_full_it_is() -> Iterator[str]:
     yield "\r".join(f"steps:  {step}%|#  | {step * 40}/4000 [00:10<10:00, avr_loss={loss(step):.3f}]" for step in STEPS)
 
 
-@layout(Seen(first=20, last=20 * POINTS, learning_rate=0.01, evaluations=3, note="single numbers between"))
+@layout(Seen(every(20), learning_rate=0.01, evaluations=3, note="single numbers between"))
 def names_and_numbers_between_single_blanks() -> Iterator[str]:
     yield "# step loss val_loss lr"
     for step in STEPS:
         yield f"{step * 20} {loss(step):.4f} {loss(step) + 0.1 if step % 10 == 0 else math.nan:.4f} 1e-2"
 
 
-@layout(Seen(first=50, last=50 * POINTS, learning_rate=0.01))
+@layout(Seen(every(50), learning_rate=0.01))
 def names_in_two_lines() -> Iterator[str]:
     yield "Training on single CPU."
     yield "|=====================================================================================|"
@@ -333,7 +320,7 @@ def a_tensor_of_one_number() -> Iterator[str]:
         yield f"step: {step} loss: tensor([{loss(step):.4f}], grad_fn=<MeanBackward0>)"
 
 
-@layout(Seen(first=10, last=10 * POINTS))
+@layout(Seen(every(10)))
 def tabs_and_returns_as_syslog_writes_them() -> Iterator[str]:
     yield "".join(f"#015step#011{step * 10}#011loss={loss(step):.4f}" for step in STEPS)
 
@@ -391,7 +378,7 @@ def an_evaluation_that_counts_its_own_batches_of_the_epoch() -> Iterator[str]:
                 yield json.dumps({"split": "val", "epoch": epoch, "step": number, "loss": held_out})
 
 
-@layout(Seen(first=50, last=50 * POINTS, learning_rate=1e-3, evaluations=3))
+@layout(Seen(every(50), learning_rate=1e-3, evaluations=3))
 def iterations_of_an_evaluation_after_those_of_the_training() -> Iterator[str]:
     for step, _, batch in places():
         yield f"03/14 09:00:00 - mmengine - Iter(train) [{50 * step:5d}/9000]  lr: 1.0e-03  loss: {loss(step):.4f}"
@@ -415,7 +402,7 @@ def micro_batches_beside_steps() -> Iterator[str]:
             yield f"iter {16 * step}: val loss {loss(step) + 0.1:.4f}, val time: 1212.12 ms"
 
 
-@layout(Seen(first=2501, last=2500 + POINTS))
+@layout(Seen(range(2501, 2501 + POINTS)))
 def a_step_of_the_epoch_beside_that_of_the_training() -> Iterator[str]:
     for step, _, batch in places():
         yield f"STEP: {batch}/10 -- GLOBAL_STEP: {2500 + step}"
@@ -437,7 +424,7 @@ def a_table_with_numbers_that_fill_their_column() -> Iterator[str]:
         yield f"{step:8d}{number}   0.001000"
 
 
-@layout(Seen(first=10, last=10 * POINTS, note="several processes"))
+@layout(Seen(every(10), note="several processes"))
 def processes_of_horovod() -> Iterator[str]:
     for step in STEPS:
         for rank in (0, 1):
@@ -468,7 +455,7 @@ def processes_after_the_time() -> Iterator[str]:
             yield f"2025-03-14 09:00:00,050 INFO rank={rank} step={step} loss={loss(step):.4f} grad_norm=1.5"
 
 
-@layout(Seen(first=990, last=990 + 10 * (POINTS - 1)))
+@layout(Seen([980 + steps for steps in every(10)]))
 def thousands_with_a_line_between() -> Iterator[str]:
     for step in STEPS:
         yield f"step {980 + 10 * step:_} loss {loss(step):.4f}"
@@ -480,7 +467,7 @@ def marian() -> Iterator[str]:
         yield f"[2025-03-14 09:08:13] Ep. 1 : Up. {step} : Cost {loss(step):.4f} * 288 : gNorm 1.5 : L.r. 1.0000e-03"
 
 
-@layout(Seen(first=10, last=10 * POINTS, learning_rate=1e-3, evaluations=POINTS, note="batches count"))
+@layout(Seen(every(10), learning_rate=1e-3, evaluations=POINTS, note="batches count"))
 def a_bar_whose_last_one_says_more() -> Iterator[str]:
     for step in STEPS:
         yield f"Epoch {step}/{POINTS}"
@@ -490,21 +477,4 @@ def a_bar_whose_last_one_says_more() -> Iterator[str]:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_what_a_person_sees_is_read(name: str, tmp_path: Path) -> None:
-    lines, seen = LAYOUTS[name]
-    path = tmp_path / "run.log"
-    path.write_text("\n".join(lines()) + "\n")
-    (logged,) = runs_of(path)
-    observations = logged.run.observations
-    trained = ~np.isnan(observations["training_loss"])
-    steps = np.asarray(observations.step)[trained]
-    assert (steps[0], steps[-1]) == (seen.first, seen.last)
-    assert trained.sum() == (2 * POINTS if "backspaces" in name else POINTS)
-    assert observations["training_loss"][trained][-1] == pytest.approx(seen.loss, abs=1e-3)
-    assert len(logged.run.evaluations()[0]) == seen.evaluations
-    if seen.evaluations:
-        assert logged.run.evaluations()[1][-1] == pytest.approx(seen.loss + 0.1, abs=1e-3)
-    for ours in ("grad_norm", "learning_rate"):
-        value = getattr(seen, ours)
-        assert value is None or observations[ours][trained][-1] == pytest.approx(value)
-    assert seen.note in " ".join(logged.notes)
-    assert bool(logged.notes) == bool(seen.note)
+    LAYOUTS.check(name, tmp_path)

@@ -22,6 +22,12 @@ def statistic(name: str, observations: Observations) -> np.ndarray:
     return Statistics.of(observations)[:, STATISTICS.index(name)]
 
 
+def streams_alike(run: Observations) -> None:
+    """Checks that one record at a time gives what all at once do."""
+    streamed = Statistics()
+    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+
+
 def highest(name: str, observations: Observations, rows: slice = slice(None)) -> float:
     return float(np.nanmax(statistic(name, observations)[rows]))
 
@@ -148,8 +154,7 @@ def test_two_high_gradient_norms_are_no_evidence_and_eight_that_are_a_little_hig
 def test_gradient_norms_that_stay_a_thousand_times_as_large_are_more_evidence_than_twice_as_large() -> None:
     twice, thousand = (highest("grad_norm.level", raised("grad_norm", 8, factor), LATER) for factor in (2.0, 1000.0))
     assert thousand > 2.0 * LEVEL_CAP > twice
-    streamed, run = Statistics(), raised("grad_norm", 8, 1000.0)
-    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+    streams_alike(raised("grad_norm", 8, 1000.0))
 
 
 @pytest.mark.parametrize(
@@ -175,9 +180,8 @@ def test_norms_that_are_0_are_evidence_however_the_loss_falls() -> None:
     made, here = columns(), slice(ONSET, ONSET + 12)
     lower = made["training_loss"][here] - 0.6
     run = disturbed({"grad_norm": (here, 0.0), "training_loss": (here, lower)})
-    streamed = Statistics()
     assert math.isinf(highest("grad_norm.level", run, here))
-    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+    streams_alike(run)
 
 
 def both(loss_nats: float, gradient_log: float) -> Observations:
@@ -274,8 +278,7 @@ def test_updates_that_fade_are_the_echo_of_one() -> None:
         run = disturbed({"update_rms": (LATER, fading), "grad_agreement": agree})
         assert (highest("grad_agreement.held", run, slice(ONSET + 7, ONSET + 20)) > 1.0) == is_evidence
     updates[[9, 12]] = math.inf, math.nan
-    streamed, faded = Statistics(), disturbed({"update_rms": (LATER, updates)})
-    np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in faded], Statistics.of(faded))
+    streams_alike(disturbed({"update_rms": (LATER, updates)}))
 
 
 @pytest.mark.parametrize("factor", [3.0, 1 / 3])
@@ -301,9 +304,7 @@ def test_after_a_rate_that_drops_by_a_step_of_its_schedule_gradients_may_agree_a
     in_turn = Observations(np.arange(1, 501), {**columns(), "grad_agreement": agree, "learning_rate": turns})
     assert highest("grad_agreement.held", in_turn, LATER) > 2.0
     for run in (dropped, in_turn):
-        streamed = Statistics()
-        one_by_one = [[*chain(*streamed.update(observation))] for observation in run]
-        np.testing.assert_array_equal(one_by_one, Statistics.of(run))
+        streams_alike(run)
 
 
 def test_gradients_may_agree_where_the_rate_comes_down() -> None:
@@ -311,9 +312,8 @@ def test_gradients_may_agree_where_the_rate_comes_down() -> None:
     to_zero = 1e-3 * np.cos(np.linspace(0.0, np.pi / 2, 500 - ONSET, endpoint=False)) ** 4
     for rate, is_evidence in ((to_zero, False), (1e-3, True)):
         run = disturbed({"grad_agreement": agree, "learning_rate": (LATER, rate)})
-        streamed = Statistics()
         assert (highest("grad_agreement.held", run, slice(-60, None)) > 1.0) == is_evidence
-        np.testing.assert_array_equal([[*chain(*streamed.update(each))] for each in run], Statistics.of(run))
+        streams_alike(run)
 
 
 def test_a_gradient_that_is_not_finite_is_certain() -> None:

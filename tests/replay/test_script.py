@@ -14,12 +14,6 @@ import pytest
 
 from replay_and_analyze_logs import main
 from tests.helpers import ROOT, ended_by, ends_of_a_command
-from tests.replay.logs import written_run
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Path:
-    return written_run(tmp_path / "run.jsonl")
 
 
 @pytest.mark.slow
@@ -81,13 +75,6 @@ def test_the_script_answers_bad_input_with_one_line(
     assert captured.err.count("\n") == 1
     assert message in captured.err
     assert not captured.out
-
-
-def test_the_script_refuses_a_file_where_the_output_folder_is_due(
-    log: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([str(log), "--out", str(log)]) == 2
-    assert "is a file where a folder is due" in capsys.readouterr().err
 
 
 @pytest.mark.slow
