@@ -17,10 +17,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
-from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.network.attention import wrapped_attention
 from rmetric.network.structure import attentions
 from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, logits_of, model_of, padded, tokens
+from tests.monitor.mechanism.common import measured
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -42,15 +42,6 @@ def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
     with wrapped_attention([item.module for item in attentions(model)], look):
         model(tokens(), attention_mask=mask)
     return found
-
-
-def measured(monitor: AttentionRows) -> MonitorResult:
-    task = monitor.take()
-    monitor.disarm()
-    assert task is not None
-    found = run_tasks({"attention": task})["attention"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
 
 
 @pytest.mark.slow

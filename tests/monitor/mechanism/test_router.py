@@ -11,20 +11,11 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
-from rmetric.monitor.mechanism import MonitorResult, Router
-from rmetric.monitor.mechanism.execution import run_tasks
+from rmetric.monitor.mechanism import Router
 from rmetric.monitor.mechanism.router import router_geometry, routing_of
 from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES, ROUTED, model_of, tokens
-
-
-def measured(monitor: Router) -> MonitorResult:
-    task = monitor.take()
-    monitor.disarm()
-    assert task is not None
-    found = run_tasks({"router": task})["router"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
+from tests.monitor.mechanism.common import measured
 
 
 @pytest.mark.parametrize("name", MOES)
