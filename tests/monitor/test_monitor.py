@@ -640,7 +640,6 @@ def test_a_number_keeps_its_digits_whatever_the_defaults_of_torch_are() -> None:
     finally:
         torch.set_default_dtype(before)
         torch.set_default_device(None)
-    assert monitor.last is not None
     names = ("training_loss", "validation_loss", "reward")
     assert [monitor.last[name] for name in names] == [2.345678, 2.345678, 0.123456]
 

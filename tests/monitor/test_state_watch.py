@@ -232,7 +232,6 @@ def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path)
     log = tmp_path / "run.jsonl"
     assert len(long_run(log, flat(520), step_s=5.0, end=False)) == 1
     own = replay_log(log).own
-    assert own is not None
     assert own.sentence.startswith(
         "not watched to its end, the last step is 520: no alert in 520 records; NEVER_LEARNS"
     )
