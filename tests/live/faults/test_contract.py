@@ -217,7 +217,8 @@ def test_a_combination_is_all_its_parts_and_then_gone(make_run: MAKE) -> None:
 def test_a_fault_of_experts_on_a_dense_model_is_the_users_error(make_run: MAKE, name: str) -> None:
     run = make_run("tiny-llama")
     before = _surface(run)
-    with pytest.raises(UserError) as caught, make_fault(name).inject(run):
+    refused = pytest.raises(UserError, match=f"fault {name} needs a mixture-of-experts model")
+    with refused as caught, make_fault(name).inject(run):
         pass
     assert "\n" not in str(caught.value)
     assert _surface(run) == before
