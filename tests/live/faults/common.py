@@ -68,6 +68,12 @@ def batches_of(run: Any, steps: int = 1) -> list[Any]:
     return seen
 
 
+def right_and_wrong(make_run: MAKE, model: str, fault: str, **parameters: Any) -> tuple[Any, Any]:
+    """The first batch of two runs made alike, the second of which has a fault."""
+    (right,), (wrong,) = batches_of(make_run(model)), batches_with(make_run(model), fault, **parameters)
+    return right, wrong
+
+
 def batches_with(run: Any, fault: str, steps: int = 1, **parameters: Any) -> list[Any]:
     """The same with a fault in each of them."""
     with make_fault(fault, **parameters).inject(run):

@@ -23,7 +23,7 @@ def many_layers(text: Corpus, layers: int = 8, **shape: int) -> LanguageModelRun
     return LanguageModelRun(model, torch.optim.AdamW(model.parameters()), text, config)
 
 
-def roll_weights(model: nn.Module, by: int = 1) -> None:
+def roll_weights(model: nn.Module) -> None:
     """Give each key/value head the weights of the head before, in all layers."""
     with torch.no_grad():
         for attention in attentions(model):
@@ -32,7 +32,7 @@ def roll_weights(model: nn.Module, by: int = 1) -> None:
                     fused = part.module.__class__.__name__ == "Conv1D"  # GPT-2 stores the transposed matrix
                     outputs = weight.T if fused and name == "weight" else weight
                     cut = outputs[part.features]
-                    cut.copy_(cut.roll(by * attention.head_size, dims=0).clone())
+                    cut.copy_(cut.roll(attention.head_size, dims=0).clone())
 
 
 @pytest.mark.parametrize("name", [*TINY_MODELS, "gpt2", "lfm2", "qwen-moe"])
