@@ -14,7 +14,7 @@ from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.kept_settings import KEPT, Change, KeptSettings
 from rmetric.monitor.parameters import ModelParameters
 from tests.helpers import lines_of
-from tests.monitor.common import small_loss
+from tests.monitor.common import train
 
 
 class InEachStep(KeptSettings):
@@ -212,19 +212,20 @@ def test_a_resumed_run_is_told_of_what_it_was_started_with_otherwise() -> None:
     keep(resumed)
 
 
-def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_path: Path) -> None:
+def evaluating_in(steps: range, log: Path) -> list[Alert]:
+    """Alerts of a training whose model is in evaluation mode in these steps."""
     model, optimizer, _ = made()
     alerts: list[Alert] = []
-    log = tmp_path / "run.jsonl"
     with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
         for step in range(1, 60):
-            if step == 40:
-                model.eval()
-            optimizer.zero_grad()
-            loss = small_loss(model, step)
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
+            model.train(step not in steps)
+            train(monitor, model, optimizer, [step])
+    return alerts
+
+
+def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    alerts = evaluating_in(range(40, 60), log)
     assert [(alert.step, alert.cause) for alert in alerts] == [(40, "setting_changed")]
     assert f"{MODES} changed from 0 to 5" in alerts[0].message and "evaluation mode" in alerts[0].message
     lines = lines_of(log.read_bytes())
@@ -237,18 +238,8 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
 
 
 def test_a_mode_that_is_set_right_again_stands_in_the_log_and_the_finding_has_passed(tmp_path: Path) -> None:
-    model, optimizer, _ = made()
-    alerts: list[Alert] = []
     log = tmp_path / "run.jsonl"
-    with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
-        for step in range(1, 60):
-            model.train(step not in (40, 41, 42))
-            optimizer.zero_grad()
-            loss = small_loss(model, step)
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
-    assert [alert.step for alert in alerts] == [40]
+    assert [alert.step for alert in evaluating_in(range(40, 43), log)] == [40]
     lines = lines_of(log.read_bytes())
     changed = [(line["step"], line["before"], line["now"]) for line in lines if line["event"] == "SETTING_CHANGED"]
     assert changed == [(40, "0", "5"), (43, "5", "0")]
