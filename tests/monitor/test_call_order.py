@@ -18,8 +18,9 @@ from rmetric.log_reader import read_log
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import RecomputeStep
 from rmetric.replay import replay_log
-from tests.live.live import make_live_run, train, watched
-from tests.monitor.common import small_loss, small_training
+from tests.live.live import make_live_run, watched
+from tests.live.live import train as train_live
+from tests.monitor.common import small_loss, small_training, train
 
 STEPS = 80
 Loop = Callable[["Training"], None]
@@ -38,6 +39,13 @@ class Training:
     def losses(self) -> Iterator[Tensor]:
         for step in range(1, STEPS + 1):
             yield small_loss(self.model, step)
+
+    def step(self, loss: Tensor) -> None:
+        """A step in order."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.monitor.step(loss)
+        self.optimizer.step()
 
 
 @pytest.fixture
@@ -242,12 +250,7 @@ def test_a_model_that_trains_in_evaluation_mode_is_told_of_once(
     with TrainingMonitor(
         model, optimizer, hardware=False, announce=False, detectors=[], log=tmp_path / "run.jsonl"
     ) as monitor:
-        for step in range(1, STEPS + 1):
-            optimizer.zero_grad()
-            loss = small_loss(model, step)
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
+        train(monitor, model, optimizer, range(1, STEPS + 1))
     assert ["call model.train() before the first step" in message for message in heard()] == (
         [True] if evaluating == "the model" else []
     )
@@ -293,10 +296,7 @@ def test_a_learning_rate_of_0_from_the_first_step_on_is_told(
     training = Training(detectors=[], log=tmp_path / "run.jsonl")
     for step, loss in enumerate(training.losses()):
         training.optimizer.param_groups[0]["lr"] = 0.0 if step < resting else 0.01
-        training.optimizer.zero_grad()
-        loss.backward()
-        training.monitor.step(loss)
-        training.optimizer.step()
+        training.step(loss)
     training.monitor.close()
     rests = resting == STEPS
     assert ["the learning rate was 0 in the first 64 steps" in message for message in heard()] == [True] * rests
@@ -403,10 +403,7 @@ def gradients_made_aside(training: Training) -> None:
 
 def frozen_half_way(training: Training) -> None:
     for number, loss in enumerate(training.losses(), 1):
-        training.optimizer.zero_grad()
-        loss.backward()
-        training.monitor.step(loss)
-        training.optimizer.step()
+        training.step(loss)
         training.model[0].requires_grad_(number % 20 < 10)
 
 
@@ -493,10 +490,7 @@ def adversarial(training: Training) -> None:
     generator = nn.Linear(6, 6)
     other = torch.optim.SGD(generator.parameters(), lr=0.01)
     for loss in training.losses():
-        training.optimizer.zero_grad()
-        loss.backward()
-        training.monitor.step(loss)
-        training.optimizer.step()
+        training.step(loss)
         other.zero_grad()
         training.model(generator(torch.ones(3, 6))).sum().backward()
         other.step()
@@ -504,11 +498,7 @@ def adversarial(training: Training) -> None:
 
 def full_batch_that_has_converged(training: Training) -> None:
     for _ in range(STEPS):
-        training.optimizer.zero_grad()
-        loss = small_loss(training.model, 1)
-        loss.backward()
-        training.monitor.step(loss)
-        training.optimizer.step()
+        training.step(small_loss(training.model, 1))
 
 
 IN_ORDER: list[Loop] = [
@@ -563,13 +553,13 @@ def test_nothing_is_told_of_a_run_that_is_resumed_and_one_with_a_policy(heard: C
     for policy in (None, RecomputeStep):
         run = make_live_run(workers=2, rows=2, length=8)
         monitor = watched(run, announce=False, detectors=[], policy=policy and policy())
-        train(run, 10)
+        train_live(run, 10)
         state, weights = monitor.state_dict(), run.state_dict()
         monitor.close()
         run = make_live_run(workers=2, rows=2, length=8).load_state_dict(weights)
         monitor = watched(run, announce=False, detectors=[], policy=policy and policy())
         monitor.load_state_dict(state)
-        train(run, 10)
+        train_live(run, 10)
         monitor.close()
     assert heard() == []
 
