@@ -330,11 +330,16 @@ def test_a_run_that_ends_with_a_nan_has_failed(tmp_path: Path) -> None:
     assert (truth.kind, truth.failure_step, truth.reason) == ("failed", 3, "NAN_LOSS")
 
 
-def test_ctrl_c_leaves_a_valid_incomplete_log(tmp_path: Path) -> None:
+CONNECTION = "Caught NewConnectionError in DataLoader worker process 0. Connection refused"
+"""What a single process hears of a lost connection: no worker of the training is lost."""
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(CONNECTION)], ids=["Ctrl-C", "connection"])
+def test_an_exception_leaves_a_valid_incomplete_log(error: BaseException, tmp_path: Path) -> None:
     run = make_live_run(rows=1, length=4)
-    with pytest.raises(KeyboardInterrupt), watched(run, log=tmp_path / "run.jsonl"):
+    with pytest.raises(type(error)), watched(run, log=tmp_path / "run.jsonl"):
         train(run, 3)
-        raise KeyboardInterrupt
+        raise error
     log = read(tmp_path / "run.jsonl")
     assert log.observations.step.tolist() == [1, 2, 3]
     assert truth_of(log).kind == "incomplete"
@@ -608,14 +613,6 @@ def test_watching_changes_no_bit_of_the_training() -> None:
         losses = train(run, 10)
     assert losses == train(twin, 10)
     assert all(torch.equal(a, b) for a, b in zip(run.model.parameters(), twin.model.parameters(), strict=True))
-
-
-def test_a_lost_connection_of_a_single_process_is_no_lost_worker(tmp_path: Path) -> None:
-    run = make_live_run(rows=1, length=4)
-    with pytest.raises(RuntimeError), watched(run, log=tmp_path / "run.jsonl"):
-        train(run, 3)
-        raise RuntimeError("Caught NewConnectionError in DataLoader worker process 0. Connection refused")
-    assert truth_of(read(tmp_path / "run.jsonl")).kind == "incomplete"
 
 
 def test_a_number_keeps_its_digits_whatever_the_defaults_of_torch_are() -> None:

@@ -179,30 +179,26 @@ def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
     assert told.startswith("step 7: RestoreState has put back number before")
 
 
-def test_a_frozen_number_that_flips_far_is_put_back_every_time() -> None:
+@pytest.mark.parametrize(
+    ("sound", "flips"),
+    [
+        ([1.0, -0.02, 0.3], [(1, 1 << 27), (2, -(1 << 31)), (0, 1 << 30)] * 5),  # each is a weak cell
+        ([1.0] * 8, [(place, 1 << 30) for place in range(5)]),
+    ],
+)
+def test_bits_of_a_frozen_tensor_are_put_back_every_time_and_wherever_they_are(
+    sound: list[float], flips: list[tuple[int, int]]
+) -> None:
     toy = Toy()
-    frozen = nn.Parameter(torch.tensor([1.0, -0.02, 0.3]), requires_grad=False)
+    frozen = nn.Parameter(torch.tensor(sound), requires_grad=False)
     toy.model.register_parameter("frozen", frozen)
     with toy.watch(policy=RestoreState()) as monitor:
-        for step in range(1, 16):  # each is a weak cell
+        for place, bit in flips:
             toy.train(1, monitor)
-            frozen.view(torch.int32)[step % 3] ^= [1 << 30, 1 << 27, -(1 << 31)][step % 3]
+            frozen.view(torch.int32)[place] ^= bit
         toy.train(1, monitor)
-        assert len(monitor.repairs) == 15
-    torch.testing.assert_close(frozen, torch.tensor([1.0, -0.02, 0.3]), rtol=0.0, atol=0.0)
-
-
-def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
-    toy = Toy()
-    frozen = nn.Parameter(torch.ones(8), requires_grad=False)
-    toy.model.register_parameter("frozen", frozen)
-    with toy.watch(policy=RestoreState()) as monitor:
-        for place in range(5):
-            toy.train(1, monitor)
-            frozen.view(torch.int32)[place] ^= 1 << 30
-        toy.train(1, monitor)
-        assert len(monitor.repairs) == 5
-    assert frozen.tolist() == [1.0] * 8
+        assert len(monitor.repairs) == len(flips)
+    assert torch.equal(frozen, torch.tensor(sound))
 
 
 @pytest.mark.parametrize("resumed", [False, True])
