@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import FrozenInstanceError, dataclass, fields
 from types import SimpleNamespace
 from typing import Literal, get_args, get_origin, get_type_hints
@@ -33,7 +34,7 @@ from rmetric.faults import (
 from rmetric.registry import PluginError
 from rmetric.simulation import RunSpec, SimulationParameters, TrainingSimulator, run_batch
 from rmetric.streams import RunStreams
-from tests.faults.common import ALL, BUGS, MOE, NAMES, between, disturbed, pair, response, snapshot, undisturbed
+from tests.faults.common import ALL, BUGS, MOE, NAMES, between, disturbed, pair, response, undisturbed
 from tests.helpers import records_of
 
 READ_ONLY = ("learning_rate_rel", "healthy_loss")
@@ -160,7 +161,7 @@ def test_a_fault_touches_the_processes_and_nothing_else(name: str, severity: str
     known = active.copy()
     held = {key: id(array) for key, array in _arrays(state).items()}
     kinds = {key: (array.dtype, array.shape) for key, array in _arrays(state).items()}
-    before, attributes, dice = snapshot(state), set(vars(state)), np.random.get_state()[1].copy()  # noqa: NPY002
+    before, attributes, dice = deepcopy(state), set(vars(state)), np.random.get_state()[1].copy()  # noqa: NPY002
     fault.simulate(state, active, RunStreams(tuple(range(5)), 800))
     assert set(vars(state)) == attributes
     assert {key: id(array) for key, array in _arrays(state).items()} == held

@@ -2,34 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from torch import nn
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.errors import UserError
 from rmetric.faults import Fault, make_fault
 from rmetric.live.corpus import Corpus
-from tests.live.faults.common import Notes, same_bits, trained
+from tests.live.faults.common import Notes, same_bits, surface, trained
 from tests.live.faults.structural import MakeRun, logits_of, run_of
 
 STEPS = 3
-
-
-def traces(model: nn.Module) -> dict[str, Any]:
-    """Everything by which something can hang on to a model beside its weights."""
-    hooks = [name for name in vars(nn.Module()) if "hooks" in name]
-    found: dict[str, Any] = {"attention": dict(ALL_ATTENTION_FUNCTIONS)}
-    for name, module in model.named_modules():
-        found[f"{name}/hooks"] = {table: list(vars(module)[table] or ()) for table in hooks}
-        found[f"{name}/attributes"] = {key: value for key, value in vars(module).items() if _plain(key, value)}
-        found[f"{name}/names"] = sorted(vars(module))
-    return found
-
-
-def _plain(key: str, value: Any) -> bool:
-    return key != "training" and isinstance(value, int | float | str | bool | None)
 
 
 @pytest.mark.parametrize(
@@ -53,20 +35,20 @@ def test_leaving_restores_everything_and_the_twin_never_notices(
     twin, other_twin = (twin_of(run, model) for _ in range(2))
     assert same_bits(run.state_dict(), twin.state_dict())
     logits_of(run)  # transformers puts hooks of its own at the first pass
-    before, weights, said = traces(run.model), run.state_dict()["model"], logits_of(run)
+    before, weights, said = surface(run), run.state_dict()["model"], logits_of(run)
     with fault.inject(run):
         during = logits_of(run)
         assert same_bits(run.state_dict()["model"], weights)
         assert not same_bits(during, said)
     assert same_bits(logits_of(run), said)
-    assert traces(run.model) == before
+    assert surface(run) == before
     with fault.inject(run):
         trained(run, STEPS - 1)
         trained(twin, STEPS - 1)  # beside it, in the same process
         trained(run, 1)
         trained(twin, 1)
     trained(other_twin, STEPS)  # without any fault near
-    assert traces(run.model) == before
+    assert surface(run) == before
     assert same_bits(twin.state_dict(), other_twin.state_dict())
     assert not same_bits(run.state_dict()["model"], twin.state_dict()["model"])
     twin.load_state_dict(run.state_dict())
