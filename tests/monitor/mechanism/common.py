@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rmetric.monitor.mechanism import MechanismMonitor, MonitorResult
 from rmetric.monitor.mechanism.base import HostArrays
 from rmetric.monitor.mechanism.execution import run_tasks
@@ -22,3 +24,10 @@ def measured(monitor: MechanismMonitor) -> MonitorResult | None:
     """What it makes of that."""
     found = arrays_of(monitor)
     return None if found is None else monitor.summarise(found)
+
+
+def seen_in(monitor: MechanismMonitor, run: Callable[[], object]) -> MonitorResult | None:
+    """What it makes of a step it is armed for."""
+    monitor.arm()
+    run()
+    return measured(monitor)

@@ -46,7 +46,7 @@ def tables(model: nn.Module) -> list[Any]:
     ]
     own = [[*vars(module)] for module in model.modules()]
     parameters = [[*(parameter._backward_hooks or {})] for parameter in model.parameters()]
-    return [hooks, own, parameters, {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}]
+    return [hooks, own, parameters, dict(ALL_ATTENTION_FUNCTIONS)]
 
 
 @dataclass(kw_only=True)
