@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -48,11 +47,6 @@ def disturbed(
     streams = RunStreams(tuple(range(runs)), steps).within(f"fault {fault.name}")
     fault.simulate(processes, between(runs, steps, onset, fault.duration_steps), streams)
     return processes
-
-
-def snapshot(processes: RunProcesses) -> RunProcesses:
-    """A copy that later changes do not reach."""
-    return deepcopy(processes)
 
 
 @dataclass(frozen=True)

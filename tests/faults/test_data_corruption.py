@@ -26,9 +26,3 @@ def test_the_more_tokens_the_more_both_losses_rise() -> None:
 def test_the_held_out_loss_settles_at_the_fitted_floor() -> None:
     runs = pair("DATA_CORRUPTION", "high", steps=2500, runs=16)
     assert runs.median_excess(2401, 2500) == pytest.approx(response("DATA_CORRUPTION", "high").floor, rel=0.35)
-
-
-def test_hardware_and_time_show_nothing() -> None:
-    runs = pair("DATA_CORRUPTION", "high")
-    assert np.array_equal(runs.faulty.step_time_s, runs.control.step_time_s)
-    assert runs.faulty.hardware == runs.control.hardware

@@ -20,9 +20,3 @@ def test_a_scale_of_one_is_no_error() -> None:
     state = disturbed(make_fault("RMS_NORM_ERROR", scale=1.0))
     assert not state.jump.any()
     assert not state.floor.any()
-
-
-def test_the_authors_flag_is_up_from_the_onset_on() -> None:
-    reported = disturbed(make_fault("RMS_NORM_ERROR")).reported
-    assert (reported["force_rms_norm_error"][:, 200:] == 1.0).all()
-    assert not reported["force_gqa_mismatch"].any()

@@ -55,9 +55,3 @@ def test_a_ruined_model_answers_every_token_alike() -> None:
     assert (runs.faulty.sigma_sq[ruined, 400:] == 0.0).all()
     failed = [runs.outcomes[row].failure_step for row in np.flatnonzero(ruined)]
     assert failed == [401] * int(ruined.sum())
-
-
-def test_nobody_is_told() -> None:
-    runs = pair("SILENT_DATA_CORRUPTION", "high")
-    assert runs.faulty.hardware == runs.control.hardware
-    assert np.array_equal(runs.faulty.step_time_s, runs.control.step_time_s)

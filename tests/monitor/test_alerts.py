@@ -1,6 +1,7 @@
 """Alerts: messages that say what was seen, where, and what to do."""
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.batches import InputScale
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.transfer import UNMEASURED, StepNumbers
 
 
 def message_of(
@@ -23,10 +24,11 @@ def message_of(
     return alert_message(detector, observation, score, explanation_of(detector, observation, outliers, vocabulary))
 
 
-def numerics() -> StreamingDetector:
-    detector = make_detector("numerics")
-    assert isinstance(detector, StreamingDetector)
-    return detector
+def first_alert(records: Iterable[Observation]) -> tuple[StreamingDetector, Observation, str]:
+    """The robust R-Metric at its first alert, the record of that, and the message."""
+    detector = make_detector("r_metric_robust")
+    seen, score = next((seen, score) for seen in records if (score := detector.update(seen)) > detector.threshold)
+    return detector, seen, message_of(detector, seen, score, GradientOutliers(), 256)
 
 
 def told_of(cause: str) -> StreamingDetector:
@@ -79,7 +81,7 @@ def test_a_message_says_what_where_and_what_to_do(
     changes: dict[str, float], outliers: GradientOutliers, parts: tuple[str, ...]
 ) -> None:
     observation = Observation(7, **{**HEALTHY, **changes})
-    message = message_of(numerics(), observation, 1.0, outliers, 256)
+    message = message_of(make_detector("numerics"), observation, 1.0, outliers, 256)
     assert message.startswith("Step 7: ") and "(found by broken numbers)" in message
     assert "inf" not in message and "nan" not in message
     for part in parts:
@@ -87,17 +89,11 @@ def test_a_message_says_what_where_and_what_to_do(
 
 
 def test_an_alert_for_slow_steps_speaks_of_the_machine() -> None:
-    detector = make_detector("r_metric_robust")
-    assert isinstance(detector, StreamingDetector)
-    for step in range(1, 90):
-        observation = Observation(
-            step, **{**HEALTHY, "step_time_s": 0.02 if step < 80 else 0.1, "hardware_events": 0.0}, lambda_=7200.0
-        )
-        score = detector.update(observation)
-        if score > detector.threshold:
-            break
+    detector, _, message = first_alert(
+        Observation(step, **HEALTHY, step_time_s=0.02 if step < 80 else 0.1, hardware_events=0.0, lambda_=7200.0)
+        for step in range(1, 90)
+    )
     assert detector.cause == "step_time_s"
-    message = message_of(detector, observation, score, GradientOutliers(), 256)
     assert "step time 0.1 s" in message and "mostly for step_time_s" in message and "the machine" in message
     assert "learning rate" not in message
     assert "hardware events" not in message and "λ" not in message  # slow steps alone make no rate of failures
@@ -123,7 +119,7 @@ def test_a_machine_that_reports_events_is_told_of_with_its_rate() -> None:
 )
 def test_weights_that_stand_still_are_not_a_matter_of_the_batch(rate: dict[str, float], told: str) -> None:
     still = Observation(7, **{**HEALTHY, "update_rms": 0.0, **rate})
-    message = message_of(numerics(), still, 1.0, GradientOutliers(), 256)
+    message = message_of(make_detector("numerics"), still, 1.0, GradientOutliers(), 256)
     assert told in message and "batch of this step" not in message
     assert ("at the end of a schedule" in message) == (rate == {})
 
@@ -166,7 +162,6 @@ def test_all_that_a_monitor_says_has_changed_has_an_advice_of_its_own() -> None:
 @pytest.mark.parametrize(("moved", "told"), [(True, "monitor.planned"), (False, "Compare learning rate and batch")])
 def test_weights_that_something_else_has_moved_are_not_a_matter_of_the_batch(moved: bool, told: str) -> None:
     detector = make_detector("r_metric_robust")
-    assert isinstance(detector, StreamingDetector)
     rng = np.random.default_rng(0)
     for step in range(1, 120):  # the weights are moved for the 119th step, by more than all updates before
         size = 1.0 if step == 119 else 1e-3 * float(np.exp(0.05 * rng.standard_normal()))
@@ -185,25 +180,19 @@ def test_a_machine_that_stays_slow_hides_no_other_cause() -> None:
     for step in range(1, 200):
         loss = 2.0 + 0.01 * noise[step] + 3.0 * (step >= 130)
         seen = Observation(step, training_loss=loss, step_time_s=1.0 + 4.0 * (step >= 100))
-        numbers = StepNumbers([], np.empty(0), np.empty(0), {}, [])
-        told |= {alert.step: alert.cause for alert in detectors.update(seen, numbers).news}
+        told |= {alert.step: alert.cause for alert in detectors.update(seen, UNMEASURED).news}
     assert [*told.values()] == ["machine", "off_course"]
     slow, broken = told
     assert 100 < slow < 110 and 130 <= broken < 135
 
 
 def test_an_alert_for_gradients_that_repeat_speaks_of_batches() -> None:
-    detector = make_detector("r_metric_robust")
-    assert isinstance(detector, StreamingDetector)
     rng = np.random.default_rng(0)
-    for step in range(1, 90):
-        agreement = rng.normal(0.1, 0.05) if step < 80 else 0.9
-        observation = Observation(step, **{**HEALTHY, "grad_agreement": agreement})
-        score = detector.update(observation)
-        if score > detector.threshold:
-            break
-    assert detector.cause == "grad_agreement" and 80 < step < 84
-    message = message_of(detector, observation, score, GradientOutliers(), 256)
+    detector, seen, message = first_alert(
+        Observation(step, **HEALTHY, grad_agreement=rng.normal(0.1, 0.05) if step < 80 else 0.9)
+        for step in range(1, 90)
+    )
+    assert detector.cause == "grad_agreement" and 80 < seen.step < 84
     assert "agreement 0.9 of 1" in message and "the same batch again and again" in message
     assert "learning rate" not in message
 
@@ -218,12 +207,12 @@ def test_an_alert_for_gradients_that_repeat_speaks_of_batches() -> None:
 def test_many_broken_gradients_are_counted_and_the_first_and_last_are_named(broken: str, said: str) -> None:
     outliers = GradientOutliers(non_finite=tuple(broken), tensors=5)
     observation = Observation(1, grad_norm=math.inf, training_loss=1.0)
-    assert said in message_of(numerics(), observation, math.inf, outliers, 256)
+    assert said in message_of(make_detector("numerics"), observation, math.inf, outliers, 256)
 
 
 def test_where_the_loss_is_not_finite_the_learning_rate_comes_first_and_the_memory_last() -> None:
     observation = Observation(1, grad_norm=math.inf, training_loss=math.inf, learning_rate=0.5)
-    message = message_of(numerics(), observation, math.inf, GradientOutliers(), 256)
+    message = message_of(make_detector("numerics"), observation, math.inf, GradientOutliers(), 256)
     causes = ("learning rate that is too high (it is 0.5)", "overflow", "bad batch", "memory")
     assert sorted(causes, key=message.index) == list(causes)
     assert "test the device" not in message
@@ -240,17 +229,12 @@ def test_a_batch_that_is_seen_to_be_broken_is_the_cause(scale: float, loss: floa
 
 
 def test_an_alert_for_hardware_names_the_worker() -> None:
-    detector = make_detector("r_metric_robust")
-    assert isinstance(detector, StreamingDetector)
-    for step in range(1, 200):
-        ails = (
-            {"hardware_events": 1.0, "event_worker": 3.0} if step in (150, 152, 154, 156) else {"hardware_events": 0.0}
-        )
-        observation = Observation(step, **{**HEALTHY, "step_time_s": 0.02, "lambda_": 0.0, **ails})
-        if (score := detector.update(observation)) > detector.threshold:
-            break
-    message = message_of(detector, observation, score, GradientOutliers(), 256)
-    assert f"Step {step}: " in message and 150 <= step <= 156
+    ails, well = {"hardware_events": 1.0, "event_worker": 3.0}, {"hardware_events": 0.0}
+    _, seen, message = first_alert(
+        Observation(step, **HEALTHY, step_time_s=0.02, lambda_=0.0, **(ails if step in range(150, 157, 2) else well))
+        for step in range(1, 200)
+    )
+    assert f"Step {seen.step}: " in message and 150 <= seen.step <= 156
     assert "most of them of worker 3" in message
 
 
@@ -264,6 +248,5 @@ def test_batches_that_pass_do_not_hide_that_nothing_is_learned_any_more(left_out
         loss = 2.0 + 0.01 * rng.normal() + 3.0 * (100 <= step < 104)
         update = 1e-3 * math.exp(0.05 * rng.normal()) * (step < 130 and step not in left_out)
         seen = Observation(step, training_loss=loss, update_rms=update, learning_rate=1e-3)
-        numbers = StepNumbers([], np.empty(0), np.empty(0), {}, [])
-        told += [(alert.cause, alert.step < 130) for alert in detectors.update(seen, numbers).news]
+        told += [(alert.cause, alert.step < 130) for alert in detectors.update(seen, UNMEASURED).news]
     assert told == [("off_course", True), ("no_update", False)]

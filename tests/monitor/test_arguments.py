@@ -29,7 +29,6 @@ from tests.monitor.common import small_loss, small_training
         ({"config": "run 7"}, "config must be a dictionary"),
         ({"scaler": 3}, "scaler must be the torch.amp.GradScaler of the loop"),
         ({"clock": 3.0}, "clock must be a function"),
-        ({"record_every": True}, "record_every must be a whole number of steps, at least 1"),
         ({"sigma_sq_every": 0}, "sigma_sq_every must be a whole number of steps, at least 1"),
         ({"policy": "RecomputeStep"}, "policy= takes policies"),
         ({"vocabulary": -3}, "vocabulary must be a whole number of tokens, at least 2, such as vocabulary=50257"),

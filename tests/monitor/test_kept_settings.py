@@ -14,7 +14,7 @@ from rmetric.monitor import Alert, TrainingMonitor
 from rmetric.monitor.kept_settings import KEPT, Change, KeptSettings
 from rmetric.monitor.parameters import ModelParameters
 from tests.helpers import lines_of
-from tests.monitor.common import small_loss
+from tests.monitor.common import train
 
 
 class InEachStep(KeptSettings):
@@ -64,10 +64,18 @@ def test_an_abrupt_change_is_told_of_once_with_both_values(settings: dict[str, A
     keep(watched, 3 * KEPT)
 
 
-@pytest.mark.parametrize("settings", [{"lr": 1.0}, {"weight_decay": 0.02}, {"betas": (0.95, 0.999)}])
-def test_a_learning_rate_and_small_changes_are_none_of_it(settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"lr": 1.0}, KEPT),
+        ({"weight_decay": 0.02}, KEPT),
+        ({"betas": (0.95, 0.999)}, KEPT),
+        ({"weight_decay": 10.0}, KEPT - 1),
+    ],
+)
+def test_learning_rates_small_changes_and_what_was_not_kept_are_no_news(settings: dict[str, Any], kept: int) -> None:
     _, optimizer, watched = made()
-    keep(watched)
+    keep(watched, kept)
     put(optimizer, **settings)
     keep(watched)
 
@@ -79,29 +87,14 @@ def test_what_moves_gradually_is_a_schedule_however_far_it_goes() -> None:
         assert watched.measure() == []
 
 
-def test_nothing_is_news_before_a_setting_has_been_kept() -> None:
+def test_what_alternates_is_told_of_once_and_that_it_is_back_is_no_news_of_its_own() -> None:
     _, optimizer, watched = made()
-    keep(watched, KEPT - 1)
-    put(optimizer, weight_decay=10.0)
-    keep(watched)
-
-
-def test_what_alternates_is_told_of_once() -> None:
-    _, optimizer, watched = made()
-    told = []
+    told, back = [], []
     for step in range(20 * KEPT):
         put(optimizer, weight_decay=0.1 if step // (2 * KEPT) % 2 else 0.0)
         told += watched.measure()
-    assert told == [Change("weight_decay", 0.0, 0.1)]
-
-
-def test_that_a_setting_is_back_is_told_once_and_is_no_news_of_its_own() -> None:
-    _, optimizer, watched = made()
-    back = []
-    for step in range(20 * KEPT):
-        put(optimizer, weight_decay=0.1 if step // (2 * KEPT) % 2 else 0.0)
-        watched.measure()
         back += watched.taken_back
+    assert told == [Change("weight_decay", 0.0, 0.1)]
     assert back == [Change("weight_decay", 0.1, 0.0)]
 
 
@@ -212,19 +205,20 @@ def test_a_resumed_run_is_told_of_what_it_was_started_with_otherwise() -> None:
     keep(resumed)
 
 
-def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_path: Path) -> None:
+def evaluating_in(steps: range, log: Path) -> list[Alert]:
+    """Alerts of a training whose model is in evaluation mode in these steps."""
     model, optimizer, _ = made()
     alerts: list[Alert] = []
-    log = tmp_path / "run.jsonl"
     with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
         for step in range(1, 60):
-            if step == 40:
-                model.eval()
-            optimizer.zero_grad()
-            loss = small_loss(model, step)
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
+            model.train(step not in steps)
+            train(monitor, model, optimizer, [step])
+    return alerts
+
+
+def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    alerts = evaluating_in(range(40, 60), log)
     assert [(alert.step, alert.cause) for alert in alerts] == [(40, "setting_changed")]
     assert f"{MODES} changed from 0 to 5" in alerts[0].message and "evaluation mode" in alerts[0].message
     lines = lines_of(log.read_bytes())
@@ -237,18 +231,8 @@ def test_a_monitor_warns_in_the_step_itself_and_its_log_says_what_changed(tmp_pa
 
 
 def test_a_mode_that_is_set_right_again_stands_in_the_log_and_the_finding_has_passed(tmp_path: Path) -> None:
-    model, optimizer, _ = made()
-    alerts: list[Alert] = []
     log = tmp_path / "run.jsonl"
-    with TrainingMonitor(model, optimizer, log=log, on_alert=alerts.append, hardware=None, announce=False) as monitor:
-        for step in range(1, 60):
-            model.train(step not in (40, 41, 42))
-            optimizer.zero_grad()
-            loss = small_loss(model, step)
-            loss.backward()
-            monitor.step(loss)
-            optimizer.step()
-    assert [alert.step for alert in alerts] == [40]
+    assert [alert.step for alert in evaluating_in(range(40, 43), log)] == [40]
     lines = lines_of(log.read_bytes())
     changed = [(line["step"], line["before"], line["now"]) for line in lines if line["event"] == "SETTING_CHANGED"]
     assert changed == [(40, "0", "5"), (43, "5", "0")]

@@ -158,10 +158,11 @@ def test_an_epoch_in_order_of_which_fewer_batches_are_looked_at_has_not_become_s
 
 
 @pytest.mark.parametrize("option", [{"sync": True}, {"policy": SkipUpdate()}, {"mechanism": "auto"}])
-def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, Any]) -> None:
+@pytest.mark.parametrize("every", [10, "auto"])
+def test_what_looks_at_every_step_has_a_record_of_every_step(option: dict[str, Any], every: Any) -> None:
     (name,) = option
-    with pytest.raises(UserError, match=f"{name} looks at every step; .* record_every at 1, not 'auto'"):
-        TrainingMonitor(*small_training(), record_every="auto", **option)
+    with pytest.raises(UserError, match=f"{name} looks at every step; .* record_every at 1, not {every!r}"):
+        TrainingMonitor(*small_training(), record_every=every, **option)
 
 
 @pytest.mark.parametrize("steps", [0, True, 2.5, "often"])

@@ -181,19 +181,14 @@ def test_a_loss_that_runs_off_below_zero_is_told_between_the_other_looks(tmp_pat
 
 
 @pytest.mark.slow
-def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("steps", "resume_at"), [(520, 0), (570, 700)])
+def test_a_state_that_is_over_is_told_as_such_and_the_run_ends_in_order(
+    steps: int, resume_at: int, tmp_path: Path
+) -> None:
     log = tmp_path / "run.jsonl"
-    first, over = long_run(log, [*flat(520), *falling(520)], step_s=5.0)
+    first, over = long_run(log, [*flat(520), *falling(steps)], step_s=5.0, resume_at=resume_at)
     assert (first["state"], over["state"], over["over"]) == ("NEVER_LEARNS", "NEVER_LEARNS", True)
-    assert over["step"] == 2 * FIRST_LOOK
-    assert replay_log(log).own.in_order  # type: ignore[union-attr]
-
-
-@pytest.mark.slow
-def test_what_was_told_before_a_resume_is_told_once_and_can_be_over(tmp_path: Path) -> None:
-    log = tmp_path / "run.jsonl"
-    first, over = long_run(log, [*flat(520), *falling(570)], step_s=5.0, resume_at=700)
-    assert (first["step"], over["step"], over["over"]) == (FIRST_LOOK, 2 * FIRST_LOOK, True)
+    assert (first["step"], over["step"]) == (FIRST_LOOK, 2 * FIRST_LOOK)
     assert replay_log(log).own.in_order  # type: ignore[union-attr]
 
 
@@ -232,7 +227,6 @@ def test_of_a_run_that_was_killed_the_log_tells_the_latest_state(tmp_path: Path)
     log = tmp_path / "run.jsonl"
     assert len(long_run(log, flat(520), step_s=5.0, end=False)) == 1
     own = replay_log(log).own
-    assert own is not None
     assert own.sentence.startswith(
         "not watched to its end, the last step is 520: no alert in 520 records; NEVER_LEARNS"
     )

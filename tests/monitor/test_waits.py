@@ -112,7 +112,6 @@ def crowded() -> Iterator[None]:
     allowed = os.sched_getaffinity(0)
     one = {min(allowed)}
     busy = subprocess.Popen([sys.executable, "-c", BUSY % one], stdout=subprocess.PIPE)
-    assert busy.stdout is not None
     busy.stdout.readline()
     os.sched_setaffinity(0, one)
     yield

@@ -35,10 +35,6 @@ class Wrap:
         return inner(module, query, key, value * self.factor, mask, **options)
 
 
-def table() -> dict[str, Any]:
-    return {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}
-
-
 def logits_of(model: nn.Module) -> Tensor:
     return model(tokens(), attention_mask=padded()).logits.detach()
 
@@ -47,14 +43,14 @@ def logits_of(model: nn.Module) -> Tensor:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_wrapper_that_changes_nothing_changes_no_bit(name: str, implementation: str) -> None:
     model = model_of(name, implementation)
-    before, functions, wrap = logits_of(model), table(), Wrap()
+    before, functions, wrap = logits_of(model), dict(ALL_ATTENTION_FUNCTIONS), Wrap()
     with wrapped_attention(modules_of(model), wrap):
         inside = logits_of(model)
     assert len(wrap.calls) == len(attentions(model))
     assert torch.equal(inside, before)
     assert torch.equal(logits_of(model), before)
     assert len(wrap.calls) == len(attentions(model))
-    assert table() == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
     assert model.config._attn_implementation == implementation
 
 
@@ -85,7 +81,7 @@ def test_the_wrapper_that_came_last_is_called_first_and_a_replacement_goes_insid
 
 def test_wrappers_may_be_taken_off_in_any_order() -> None:
     model = model_of("tiny-llama")
-    before, functions, calls = logits_of(model), table(), []
+    before, functions, calls = logits_of(model), dict(ALL_ATTENTION_FUNCTIONS), []
     stacks = [ExitStack() for _ in range(3)]
     for number, stack in enumerate(stacks):
         stack.enter_context(wrapped_attention(modules_of(model)[:1], Wrap(str(number), calls)))
@@ -96,15 +92,15 @@ def test_wrappers_may_be_taken_off_in_any_order() -> None:
     stacks[2].close()
     assert calls == ["2", "0", "2"]
     assert torch.equal(logits_of(model), before)
-    assert table() == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
 
 
 def test_an_error_inside_leaves_everything_as_it_was() -> None:
     model = model_of("tiny-llama")
-    functions = table()
+    functions = dict(ALL_ATTENTION_FUNCTIONS)
     with pytest.raises(RuntimeError, match="mine"), wrapped_attention(modules_of(model), Wrap()):
         raise RuntimeError("mine")
-    assert table() == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
 
 
 def test_a_function_that_somebody_else_put_there_stays() -> None:

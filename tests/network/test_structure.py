@@ -46,10 +46,11 @@ def test_the_layers_come_in_order_under_their_names(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_attention_has_its_heads(name: str) -> None:
+def test_attention_has_its_heads_and_in_one_stack_the_number_is_its_label(name: str) -> None:
     model = model_of(name)
     found = attentions(model)
-    assert [attention.layer for attention in found] == ([1] if name == "lfm2" else [0, 1])
+    numbers = [1] if name == "lfm2" else [0, 1]
+    assert [attention.layer for attention in found] == [attention.label for attention in found] == numbers
     for attention in found:
         assert (attention.heads, attention.key_value_heads, attention.head_size) == HEADS.get(name, (4, 2, 16))
         assert model.get_submodule(attention.name) is attention.module
@@ -79,11 +80,6 @@ def test_attention_is_found_in_every_stack_under_its_name(name: str) -> None:
     assert all(model.get_submodule(attention.name) is attention.module for attention in found)
     first = ATTENTIONS[name][0].partition("layers")[0]  # faults stay with the first stack
     assert [layer.name for layer in decoder_layers(model)] == [f"{first}layers.{index}" for index in range(2)]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_in_one_stack_with_one_attention_a_layer_the_number_is_the_label(name: str) -> None:
-    assert [attention.label for attention in attentions(model_of(name))] == ([1] if name == "lfm2" else [0, 1])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -10,11 +10,9 @@ from hypothesis import given
 from rmetric.simulation.dynamics import OVERFLOW_NATS, correlated, integrate, visible
 
 
-def _one(kick: list[float], *, growth: float = 0.0, healing: float = 0.06, floor: float = 0.0, rate: float = 0.0):
-    steps = len(kick)
-    full = np.full((1, steps), 1.0)
-    nothing = np.zeros_like(full)
-    return integrate(np.array([kick]), growth * full, np.full(steps, healing), nothing, floor * full, rate * full)
+def _one(kick: list[float], *, growth: float = 0.0):
+    nothing = np.zeros((1, len(kick)))
+    return integrate(np.array([kick]), nothing + growth, np.full(len(kick), 0.06), nothing, nothing, nothing)
 
 
 def _by_the_formula(kick, growth, healing, jump, floor, floor_rate) -> tuple[list[float], list[float]]:

@@ -363,8 +363,8 @@ def test_r_and_its_parts_are_those_of_replaying_the_log(study: list[Made]) -> No
 def test_the_fault_is_announced_at_its_onset_and_its_clearing(study: list[Made]) -> None:
     for made in study:
         onset, cleared = made.traces.onset[made.row], made.traces.cleared[made.row]
-        injected = [event["step"] for event in made.events if event["event"] == "FAULT_INJECTED"]
-        assert injected == ([onset] if onset is not None and onset <= made.end else [])
+        injected = [(event["step"], event["fault"]) for event in made.events if event["event"] == "FAULT_INJECTED"]
+        assert injected == ([(onset, made.spec.fault)] if onset is not None and onset <= made.end else [])
         lifted = [event["step"] for event in made.events if event["event"] == "FAULT_CLEARED"]
         assert lifted == ([cleared] if cleared is not None and cleared <= made.end else [])
         assert made.run.onset == onset

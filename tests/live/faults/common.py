@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from rmetric.faults import make_fault
 from rmetric.live.run import LiveRun, NoObserver
 
 MAKE = Callable[..., Any]
 """The fixture ``make_run``: a live run of the kind that is named."""
+
+
+_OF_TORCH = {"_is_full_backward_hook", "training"}
+"""Attributes of a module that torch itself changes for good: a note of what kind of hook it last had, and its mode."""
 
 
 class Notes(NoObserver):
@@ -68,7 +73,53 @@ def batches_of(run: Any, steps: int = 1) -> list[Any]:
     return seen
 
 
+def right_and_wrong(make_run: MAKE, model: str, fault: str, **parameters: Any) -> tuple[Any, Any]:
+    """The first batch of two runs made alike, the second of which has a fault."""
+    (right,), (wrong,) = batches_of(make_run(model)), batches_with(make_run(model), fault, **parameters)
+    return right, wrong
+
+
 def batches_with(run: Any, fault: str, steps: int = 1, **parameters: Any) -> list[Any]:
     """The same with a fault in each of them."""
     with make_fault(fault, **parameters).inject(run):
         return batches_of(run, steps)
+
+
+def surface(run: LiveRun) -> dict[str, Any]:
+    """All at which a fault might hold on to a run: hooks, attributes, configuration, the modes of torch and tables."""
+    modules = {name: _attributes(module) for name, module in run.model.named_modules()}
+    parameters = {
+        name: (id(value), value.requires_grad, value.dtype, _hooks(value))
+        for name, value in run.model.named_parameters()
+    }
+    return {
+        "modules": modules,
+        "parameters": parameters,
+        "gradients": [name for name, value in run.model.named_parameters() if value.grad is not None],
+        "hooks": {moment: list(calls) for moment, calls in run.hooks.items() if calls},
+        "learning_rate": (run.learning_rate_factor, run.schedule_ahead_steps, run.config),
+        "observer": id(run.observer),
+        "optimizer": (id(run.optimizer), sorted(vars(run.optimizer)), dict(run.optimizer._optimizer_step_pre_hooks)),
+        "groups": [
+            {**group, "params": list(map(id, group["params"])), "lr": 0.0} for group in run.optimizer.param_groups
+        ],
+        "configuration": vars(run.model.config).copy() if hasattr(run.model, "config") else None,
+        "run": sorted(vars(run)),
+        "attention": dict(ALL_ATTENTION_FUNCTIONS),
+        "torch function modes": torch._C._len_torch_function_stack(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+    }
+
+
+def _attributes(module: nn.Module) -> dict[str, Any]:
+    """What a module holds but for its children: hook tables as they are, other values by what they are."""
+    return {
+        key: dict(value) if isinstance(value, Mapping) else id(value) if isinstance(value, Tensor) else value
+        for key, value in vars(module).items()
+        if key not in _OF_TORCH
+    }
+
+
+def _hooks(parameter: Tensor) -> list[list[Any]]:
+    tables = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
+    return [list(table or ()) for table in tables]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-import torch
-from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.faults import FAULTS, SEVERITIES, make_fault
 from rmetric.live.run import LiveRun
-from tests.live.faults.common import Notes, same_bits, trained
+from tests.live.faults.common import Notes, same_bits, surface, trained
 
 MAKE = Callable[..., LiveRun]
 SEVERAL_PROCESSES = {"WORKERS_DRIFT"}
@@ -36,8 +34,6 @@ TIMING_ONLY = {"NETWORK_DEGRADATION"}
 LOSES_A_WORKER = {"NODE_FAILURE"}
 """Faults that leave a run with fewer workers."""
 HEALTHY_STEPS, FAULTY_STEPS = 2, 2
-_OF_TORCH = {"_is_full_backward_hook", "training"}
-"""Attributes of a module that torch itself changes for good: a note of what kind of hook it last had, and its mode."""
 
 
 @pytest.fixture(autouse=True)
@@ -51,45 +47,6 @@ def _model(name: str) -> str:
     return "tiny-moe" if FAULTS[name].needs_experts else "tiny-llama"
 
 
-def _surface(run: LiveRun) -> dict[str, Any]:
-    """All at which a fault might hold on to a run: hooks, attributes, configuration, torch's own modes."""
-    modules = {name: _attributes(module) for name, module in run.model.named_modules()}
-    parameters = {
-        name: (id(value), value.requires_grad, value.dtype, _hooks(value))
-        for name, value in run.model.named_parameters()
-    }
-    return {
-        "modules": modules,
-        "parameters": parameters,
-        "gradients": [name for name, value in run.model.named_parameters() if value.grad is not None],
-        "hooks": {moment: list(calls) for moment, calls in run.hooks.items() if calls},
-        "learning_rate": (run.learning_rate_factor, run.schedule_ahead_steps, run.config),
-        "observer": id(run.observer),
-        "optimizer": (id(run.optimizer), sorted(vars(run.optimizer)), dict(run.optimizer._optimizer_step_pre_hooks)),
-        "groups": [
-            {**group, "params": list(map(id, group["params"])), "lr": 0.0} for group in run.optimizer.param_groups
-        ],
-        "configuration": vars(run.model.config).copy() if hasattr(run.model, "config") else None,
-        "run": sorted(vars(run)),
-        "torch function modes": torch._C._len_torch_function_stack(),
-        "deterministic": torch.are_deterministic_algorithms_enabled(),
-    }
-
-
-def _attributes(module: nn.Module) -> dict[str, Any]:
-    """What a module holds but for its children: hook tables as they are, other values by what they are."""
-    return {
-        key: dict(value) if isinstance(value, Mapping) else id(value) if isinstance(value, Tensor) else value
-        for key, value in vars(module).items()
-        if key not in _OF_TORCH
-    }
-
-
-def _hooks(parameter: Tensor) -> list[list[Any]]:
-    tables = (parameter._backward_hooks, getattr(parameter, "_post_accumulate_grad_hooks", None))
-    return [list(table or ()) for table in tables]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "severity"), EVERY)
 def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
@@ -97,10 +54,10 @@ def test_a_run_that_is_left_has_nothing_of_the_fault_on_it(
 ) -> None:
     """Neither a hook nor a changed attribute; it goes on exactly as a run that starts from the same state."""
     run = trained(make_run(_model(name)), HEALTHY_STEPS)
-    before, workers = _surface(run), list(run.active_workers)
+    before, workers = surface(run), list(run.active_workers)
     with make_fault(name, severity).inject(run):
         trained(run, FAULTY_STEPS)
-    assert _surface(run) == before
+    assert surface(run) == before
     assert not any(run.hooks.values())
     assert run.learning_rate_factor == 1.0
     if name not in LOSES_A_WORKER:
@@ -189,7 +146,7 @@ def test_what_is_noted_can_be_written_down(make_run: MAKE, name: str) -> None:
 @pytest.mark.parametrize("moment", ["between steps", "within a step"])
 def test_it_is_gone_after_an_exception_too(make_run: MAKE, name: str, moment: str) -> None:
     run = trained(make_run(_model(name)), HEALTHY_STEPS)
-    before = _surface(run)
+    before = surface(run)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -200,27 +157,34 @@ def test_it_is_gone_after_an_exception_too(make_run: MAKE, name: str, moment: st
             with run.at("micro_batch", interrupt):
                 trained(run, 1)
         interrupt()
-    assert _surface(run) == before
+    assert surface(run) == before
 
 
-def test_a_combination_is_all_its_parts_and_then_gone(make_run: MAKE) -> None:
-    names = [name for name in FAULTS if FAULTS[name].simulated and name not in LOSES_A_WORKER]
-    run = trained(make_run("tiny-moe"), HEALTHY_STEPS)
-    before = _surface(run)
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        ("tiny-moe", [name for name in NAMES if FAULTS[name].simulated and name not in LOSES_A_WORKER]),
+        ("classifier", [name for name in BUGS if name not in {"NO_CLIPPING", *OF_TEXT}]),  # the opposite of another one
+    ],
+)
+def test_a_combination_is_all_its_parts_and_then_gone(make_run: MAKE, model: str, names: list[str]) -> None:
+    run = trained(make_run(model), HEALTHY_STEPS)
+    before = surface(run)
     with make_fault("+".join(names), "low").inject(run):
         trained(run, 2)
-        assert _surface(run) != before
-    assert _surface(run) == before
+        assert surface(run) != before
+    assert surface(run) == before
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if FAULTS[name].needs_experts])
 def test_a_fault_of_experts_on_a_dense_model_is_the_users_error(make_run: MAKE, name: str) -> None:
     run = make_run("tiny-llama")
-    before = _surface(run)
-    with pytest.raises(UserError) as caught, make_fault(name).inject(run):
+    before = surface(run)
+    refused = pytest.raises(UserError, match=f"fault {name} needs a mixture-of-experts model")
+    with refused as caught, make_fault(name).inject(run):
         pass
     assert "\n" not in str(caught.value)
-    assert _surface(run) == before
+    assert surface(run) == before
 
 
 @pytest.mark.parametrize("model", ["tiny-mistral", "tiny-qwen"])
@@ -243,7 +207,7 @@ NOT_OF_TEXT = {
 @pytest.mark.parametrize("name", BUGS)
 def test_a_language_model_has_a_bug_or_says_no(make_run: MAKE, twin_of: MAKE, name: str) -> None:
     run = trained(make_run("tiny-llama"), HEALTHY_STEPS)
-    before = _surface(run)
+    before = surface(run)
     if name in NOT_OF_TEXT:
         with pytest.raises(UserError, match=name) as caught, make_fault(name).inject(run):
             pass
@@ -251,19 +215,9 @@ def test_a_language_model_has_a_bug_or_says_no(make_run: MAKE, twin_of: MAKE, na
     else:
         with make_fault(name).inject(run):
             trained(run, FAULTY_STEPS)
-    assert _surface(run) == before
+    assert surface(run) == before
     heir = twin_of(run, "tiny-llama")
     assert same_bits(trained(run, 1).state_dict(), trained(heir, 1).state_dict())
-
-
-def test_bugs_combine(make_run: MAKE) -> None:
-    names = [name for name in BUGS if name not in {"NO_CLIPPING", *OF_TEXT}]  # the opposite of another one; of tokens
-    run = trained(make_run("classifier"), HEALTHY_STEPS)
-    before = _surface(run)
-    with make_fault("+".join(names), "low").inject(run):
-        trained(run, 2)
-        assert _surface(run) != before
-    assert _surface(run) == before
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from rmetric.live.run import LiveRun
 from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES
 from tests.live.faults.common import Notes
-from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of
+from tests.live.faults.structural import MakeRun, assert_named, logits_of, run_of
 
 IMPLEMENTATIONS = ["eager", "grouped_mm", "batched_mm"]
 """How transformers multiplies with all experts' weights."""
@@ -140,10 +140,3 @@ def test_a_dense_model_is_refused_in_words(make_run: MakeRun) -> None:
         "fault EXPERT_FAILURE needs a mixture-of-experts model and tiny-llama (LlamaForCausalLM) is dense; "
         "choose a model that has experts"
     )
-
-
-def test_leaving_restores_everything_and_the_twin_never_notices(make_run: MakeRun, twin_of: MakeRun) -> None:
-    run = make_run("tiny-moe")
-    run.train_step()
-    twins = [twin_of(run, "tiny-moe") for _ in range(2)]
-    assert_leaves_no_trace(run, *twins, make_fault("EXPERT_FAILURE"))

@@ -12,7 +12,7 @@ from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.network.structure import attentions
 from tests.live.architectures import model_of
 from tests.live.faults.common import Notes
-from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of
+from tests.live.faults.structural import MakeRun, assert_named, logits_of, run_of
 
 EVERYWHERE = make_fault("GQA_MISMATCH", layer_share=1.0)
 
@@ -23,7 +23,7 @@ def many_layers(text: Corpus, layers: int = 8, **shape: int) -> LanguageModelRun
     return LanguageModelRun(model, torch.optim.AdamW(model.parameters()), text, config)
 
 
-def roll_weights(model: nn.Module, by: int = 1) -> None:
+def roll_weights(model: nn.Module) -> None:
     """Give each key/value head the weights of the head before, in all layers."""
     with torch.no_grad():
         for attention in attentions(model):
@@ -32,7 +32,7 @@ def roll_weights(model: nn.Module, by: int = 1) -> None:
                     fused = part.module.__class__.__name__ == "Conv1D"  # GPT-2 stores the transposed matrix
                     outputs = weight.T if fused and name == "weight" else weight
                     cut = outputs[part.features]
-                    cut.copy_(cut.roll(by * attention.head_size, dims=0).clone())
+                    cut.copy_(cut.roll(attention.head_size, dims=0).clone())
 
 
 @pytest.mark.parametrize("name", [*TINY_MODELS, "gpt2", "lfm2", "qwen-moe"])
@@ -77,33 +77,9 @@ def test_it_is_a_share_of_the_layers_and_at_least_one(severity: str, count: int,
     assert first == note["modules"][0]  # those behind it get other inputs and differ too
 
 
-def test_the_layers_depend_on_the_seed_of_the_run(text: Corpus) -> None:
-    chosen = set()
-    for seed in range(8):
-        run = run_of("tiny-llama", text, seed=seed)
-        notes = Notes(run)
-        with make_fault("GQA_MISMATCH").inject(run):
-            chosen.add(notes.told[0]["modules"][0])
-    assert chosen == {"model.layers.0.self_attn", "model.layers.1.self_attn"}
-
-
 def test_a_single_key_value_head_cannot_be_mismatched(text: Corpus) -> None:
     run = many_layers(text, layers=1, key_value_heads=1)
     with pytest.raises(UserError, match="GQA_MISMATCH needs two key/value heads or more"), EVERYWHERE.inject(run):
-        pytest.fail("entered")
-
-
-def test_leaving_restores_everything_and_the_twin_never_notices(make_run: MakeRun, twin_of: MakeRun) -> None:
-    run = make_run()
-    run.train_step()
-    twins = [twin_of(run) for _ in range(2)]
-    assert_leaves_no_trace(run, *twins, EVERYWHERE)
-
-
-def test_a_model_without_attention_is_refused_in_words(make_run: MakeRun) -> None:
-    run = make_run()
-    run.model = nn.Linear(2, 2)
-    with pytest.raises(UserError, match="fault GQA_MISMATCH needs attention"), EVERYWHERE.inject(run):
         pytest.fail("entered")
 
 

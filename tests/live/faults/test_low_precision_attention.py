@@ -2,9 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
-from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.injection.rounded_attention import RoundedAttention
@@ -12,7 +10,7 @@ from rmetric.network.attention import wrapped_attention
 from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES
 from tests.live.faults.common import Notes
-from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of
+from tests.live.faults.structural import MakeRun, assert_named, logits_of, run_of
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -65,17 +63,3 @@ def test_the_bias_reaches_the_weights_of_queries_and_keys(make_run: MakeRun) -> 
         name = f"model.layers.0.self_attn.{part}.weight"
         change = notes.gradients[name] - others.gradients[name]
         assert change.norm() > 0.5 * others.gradients[name].norm()
-
-
-def test_a_model_without_attention_is_refused_in_words(make_run: MakeRun) -> None:
-    run = make_run()
-    run.model = nn.Linear(2, 2)
-    with pytest.raises(UserError, match="fault LOW_PRECISION_ATTENTION needs attention"):
-        make_fault("LOW_PRECISION_ATTENTION").inject(run).__enter__()
-
-
-def test_leaving_restores_everything_and_the_twin_never_notices(make_run: MakeRun, twin_of: MakeRun) -> None:
-    run = make_run()
-    run.train_step()
-    twins = [twin_of(run) for _ in range(2)]
-    assert_leaves_no_trace(run, *twins, make_fault("LOW_PRECISION_ATTENTION", "high"))

@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 from transformers.models.mixtral.modeling_mixtral import load_balancing_loss_func
 
-from rmetric.errors import UserError
 from rmetric.faults import make_fault
 from rmetric.live.corpus import Corpus
 from rmetric.live.injection.routing import bias_for_share, changed_logits, routed_share
@@ -13,7 +12,7 @@ from rmetric.live.run import LiveRun
 from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES
 from tests.live.faults.common import Notes, same_bits, trained
-from tests.live.faults.structural import MakeRun, assert_leaves_no_trace, assert_named, logits_of, run_of
+from tests.live.faults.structural import MakeRun, assert_named, logits_of, run_of
 
 
 class Routes:
@@ -141,18 +140,6 @@ def test_the_loss_that_balances_the_experts_sees_the_biased_logits(make_run: Mak
     unbiased = load_balancing_loss_func(tuple(routes.own), 4, 2)
     assert loss == pytest.approx(biased.item(), rel=1e-5)
     assert loss > 1.05 * unbiased
-
-
-def test_a_dense_model_is_refused_in_words(make_run: MakeRun) -> None:
-    with pytest.raises(UserError, match="fault ROUTER_IMBALANCE needs a mixture-of-experts model"):
-        make_fault("ROUTER_IMBALANCE").inject(make_run("tiny-qwen")).__enter__()
-
-
-def test_leaving_restores_everything_and_the_twin_never_notices(make_run: MakeRun, twin_of: MakeRun) -> None:
-    run = make_run("tiny-moe")
-    run.train_step()
-    twins = [twin_of(run, "tiny-moe") for _ in range(2)]
-    assert_leaves_no_trace(run, *twins, make_fault("ROUTER_IMBALANCE", imbalance_factor=1.0, ramp_steps=1))
 
 
 # --- the bias --------------------------------------------------------------------------------------------------------

@@ -80,6 +80,14 @@ def _told(run: LiveRun) -> list[dict[str, Any]]:
     return run.observer.told if isinstance(run.observer, Notes) else Notes(run).told
 
 
+def _told_of(run: LiveRun, steps: int = 1, **parameters: Any) -> list[dict[str, Any]]:
+    """What is told of some steps with this flip."""
+    told = _told(run)
+    with _flip(**parameters).inject(run):
+        trained(run, steps)
+    return told
+
+
 # --- weights ---------------------------------------------------------------------------------------------------------
 
 
@@ -106,19 +114,16 @@ def test_one_bit_of_one_weight_flips_before_the_forward_pass(make_run: MAKE, bit
 
 def test_a_transient_flip_stays_in_the_weight_and_is_never_repeated(make_run: MAKE) -> None:
     run = make_run(learning_rate=0.0)
-    before, told = _weights(run), _told(run)
-    with _flip(bit=22).inject(run):
-        trained(run, 4)
-    (note,) = told
+    before = _weights(run)
+    (note,) = _told_of(run, 4, bit=22)
     trained(run, 1)
     assert _all_changed(before, _weights(run)) == {note["tensor"]: {tuple(note["position"]): 1 << 22}}
 
 
 def test_recurring_flips_come_at_their_rate_in_one_tensor(make_run: MAKE) -> None:
     run = make_run(learning_rate=0.0)
-    before, told = _weights(run), _told(run)
-    with _flip(bit=3, persistence="recurring", flips_per_step=0.4).inject(run):
-        trained(run, 40)
+    before = _weights(run)
+    told = _told_of(run, 40, bit=3, persistence="recurring", flips_per_step=0.4)
     steps = [note["step"] for note in told]
     assert steps[0] == 1
     assert steps == sorted(set(steps))
@@ -132,10 +137,7 @@ def test_recurring_flips_come_at_their_rate_in_one_tensor(make_run: MAKE) -> Non
 
 @pytest.mark.parametrize(("probability", "steps"), [(0.0, [1]), (1.0, [1, 2, 3, 4])])
 def test_recurring_never_and_always(make_run: MAKE, probability: float, steps: list[int]) -> None:
-    run = make_run()
-    told = _told(run)
-    with _flip(bit=0, persistence="recurring", flips_per_step=probability).inject(run):
-        trained(run, 4)
+    told = _told_of(make_run(), 4, bit=0, persistence="recurring", flips_per_step=probability)
     assert [note["step"] for note in told] == steps
 
 
@@ -161,9 +163,7 @@ def test_a_permanent_flip_holds_its_bit_against_the_optimizer_and_for_every_read
 
 def test_a_permanent_flip_lets_go_when_it_ends(make_run: MAKE) -> None:
     run = trained(make_run(learning_rate=0.01), 1)
-    told = _told(run)
-    with _flip(bit=14, persistence="permanent").inject(run):
-        trained(run, 2)
+    told = _told_of(run, 2, bit=14, persistence="permanent")
     count, name, place = len(told), told[0]["tensor"], tuple(told[0]["position"])
     values = {read_bit(_weights(trained(run, 1))[name], place, 14) for _ in range(12)}
     assert values == {False, True}
@@ -234,11 +234,7 @@ def test_one_bit_of_the_optimizers_memory_flips_before_it_is_used(make_run: MAKE
 
 
 def test_an_optimizer_remembers_nothing_before_its_first_step(make_run: MAKE) -> None:
-    run = make_run()
-    told = _told(run)
-    with _flip(target="optimizer", bit=0).inject(run):
-        trained(run, 3)
-    assert [note["step"] for note in told] == [2]
+    assert [note["step"] for note in _told_of(make_run(), 3, target="optimizer", bit=0)] == [2]
 
 
 def test_an_optimizer_without_memory_is_the_users_error(make_run: MAKE) -> None:
@@ -342,10 +338,7 @@ def test_backward_it_is_the_gradient_with_regard_to_the_layers_input(make_run: M
 @pytest.mark.parametrize(("persistence", "count"), [("transient", 1), ("recurring", 3), ("permanent", 3)])
 def test_a_worker_keeps_failing_as_the_persistence_says(make_run: MAKE, persistence: str, count: int) -> None:
     run = make_run(learning_rate=0.0, workers=4)
-    told = _told(run)
-    fault = _flip(target="activation", bit=29, persistence=persistence, flips_per_step=1.0)
-    with fault.inject(run):
-        trained(run, 3)
+    told = _told_of(run, 3, target="activation", bit=29, persistence=persistence, flips_per_step=1.0)
     assert [note["step"] for note in told] == [1, 2, 3][:count]
     assert len({note["worker"] for note in told}) == 1
     assert len({note["tensor"] for note in told}) == 1
@@ -355,11 +348,8 @@ def test_a_worker_keeps_failing_as_the_persistence_says(make_run: MAKE, persiste
 def test_a_lost_worker_computes_nothing_wrong(make_run: MAKE) -> None:
     run = trained(make_run(), 1)
     run.lose_worker(0)
-    told = _told(run)
-    for seed_step in range(4):
-        with _flip(target="activation", bit=0).inject(run):
-            run.train_step()
-        assert told[seed_step]["worker"] == 1
+    for _ in range(4):
+        assert _told_of(run, target="activation", bit=0)[-1]["worker"] == 1
 
 
 def test_an_evaluation_is_not_disturbed(make_run: MAKE, twin_of: MAKE) -> None:
@@ -401,11 +391,8 @@ def test_an_output_that_is_no_tensor_is_the_users_error(make_run: MAKE) -> None:
 def test_without_a_name_one_within_the_layers_is_drawn_from_the_seed(make_run: MAKE, target: str, typical: str) -> None:
     drawn = []
     for seed in (0, 0, 1, 2, 3, 4, 5):
-        run = make_run(seed=seed)
-        told = _told(run)
-        with _flip(target=target, bit=0).inject(run):
-            run.train_step()
-        drawn.append(tuple(told[0][key] for key in ("tensor", "index", "before")))
+        (note,) = _told_of(make_run(seed=seed), target=target, bit=0)
+        drawn.append(tuple(note[key] for key in ("tensor", "index", "before")))
     assert drawn[0] == drawn[1]
     names = {name for name, _, _ in drawn}
     assert len(names) > 1
@@ -426,14 +413,7 @@ def test_without_a_name_one_within_the_layers_is_drawn_from_the_seed(make_run: M
     ],
 )
 def test_a_part_of_the_name_will_do(make_run: MAKE, pattern: str, fitting: set[str]) -> None:
-    found = set()
-    for seed in range(12):
-        run = make_run(seed=seed)
-        told = _told(run)
-        with _flip(tensor=pattern, bit=0).inject(run):
-            run.train_step()
-        found.add(told[0]["tensor"])
-    assert found == fitting
+    assert {_told_of(make_run(seed=seed), tensor=pattern, bit=0)[0]["tensor"] for seed in range(12)} == fitting
 
 
 @pytest.mark.parametrize(
@@ -454,10 +434,7 @@ def test_frozen_parameters_have_weights_but_no_gradients(make_run: MAKE) -> None
     run.model.get_submodule(Q).weight.requires_grad_(False)
     with pytest.raises(UserError, match="no gradient fits"), _flip(target="gradient", tensor=Q).inject(run):
         pass
-    told = _told(run)
-    with _flip(tensor=Q).inject(run):
-        run.train_step()
-    assert told[0]["tensor"] == f"{Q}.weight"
+    assert _told_of(run, tensor=Q)[0]["tensor"] == f"{Q}.weight"
 
 
 def test_a_model_without_layers_needs_a_name(make_run: MAKE) -> None:
@@ -478,10 +455,7 @@ def test_a_model_without_layers_needs_a_name(make_run: MAKE) -> None:
 def test_in_bfloat16_the_same_bit_is_hit(make_run: MAKE) -> None:
     run = make_run()
     run.model.bfloat16()
-    told = _told(run)
-    with _flip(bit=30).inject(run):
-        run.train_step()
-    (note,) = told
+    (note,) = _told_of(run, bit=30)
     assert (note["bit"], note["bit_part"], note["dtype"]) == (14, "exponent", "bfloat16")
     assert abs(note["after"]) == pytest.approx(abs(note["before"]) * 2.0**128)
 
@@ -499,10 +473,8 @@ def test_a_bit_that_bfloat16_lacks_is_refused_on_entering(make_run: MAKE, target
 
 def test_under_autocast_the_product_has_the_type_it_is_computed_in(make_run: MAKE) -> None:
     run = make_run(autocast=torch.bfloat16)
-    told = _told(run)
-    with _flip(target="matmul", bit=20).inject(run):
-        run.train_step()
-    assert (told[0]["dtype"], told[0]["bit"]) == ("bfloat16", 4)
+    (note,) = _told_of(run, target="matmul", bit=20)
+    assert (note["dtype"], note["bit"]) == ("bfloat16", 4)
     with (
         pytest.raises(UserError, match="bfloat16 numbers have no mantissa bit"),
         _flip(target="matmul", bit=5).inject(run),
@@ -538,9 +510,6 @@ def test_the_severities_flip_what_they_say(make_run: MAKE) -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"target": "kernel"}, "no target=kernel; choose one of weight, gradient, activation, matmul, optimizer"),
-        ({"persistence": "often"}, "no persistence=often; choose one of transient, recurring, permanent"),
-        ({"stage": "update"}, "no stage=update; choose one of forward, backward"),
         ({"bit": 32}, r"no bit=32; choose 0 to 22 \(mantissa\), 23 to 30 \(exponent\), 31 \(sign\)"),
         ({"flips_per_step": 1.5}, "flips_per_step=1.5; choose at most 1"),
         ({"stage": "backward"}, "stage=backward for target=matmul only, not for target=weight"),

@@ -76,7 +76,6 @@ def test_a_bit_is_written_only_where_it_has_another_value() -> None:
     assert [read_bit(tensor, (index,), 31) for index in (0, 1)] == [False, True]
     assert write_bit(tensor, (1,), 31, True) is None
     flip = write_bit(tensor, (0,), 31, True)
-    assert flip is not None
     assert (flip.before, flip.after) == (1.0, -1.0)
     assert tensor.tolist() == [-1.0, -1.0]
 

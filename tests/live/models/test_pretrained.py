@@ -75,10 +75,8 @@ def test_what_the_log_says_of_it_is_json_and_holds_no_path(folder: Path) -> None
 
 def test_the_end_of_text_pads_where_nothing_else_does(folder: Path, tmp_path: Path) -> None:
     tokenizer = load_pretrained(str(folder)).tokenizer
-    assert tokenizer is not None
     assert (tokenizer.pad_token, tokenizer.eos_token) == (END, END)
     padding = load_pretrained(str(save_model(tmp_path / "padding", pad_token="sea", eos_token=END))).tokenizer
-    assert padding is not None
     assert padding.pad_token == "sea"
 
 

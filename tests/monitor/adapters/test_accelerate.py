@@ -158,7 +158,6 @@ def test_a_worker_that_dies_in_the_backward_pass_is_in_the_log(tmp_path: Path, m
     with monitored(accelerator, model, optimizer, log=log, hardware=False), pytest.raises(WorkerLost):
         loop(accelerator, model, optimizer, micro_batches())
     run = read_log(log)
-    assert run.terminal is not None
     assert (run.terminal["event"], run.terminal["reason"]) == ("EXPERIMENT_FAILURE", "WORKER_LOST")
     (event,) = (event for event in run.events if event["event"] == "HARDWARE_EVENT")
     assert (event["kind"], event["worker"]) == ("fatal", 1)

@@ -88,14 +88,11 @@ def stop() -> None:
 
 def poison(trainer: Trainer, step: int) -> None:
     """From that step on the gradient of one weight is not a number, for one step."""
-    weight = trainer.model.model.norm.weight
-    state = trainer.state
 
     def spoil(gradient: Tensor) -> Tensor:
         return gradient * math.nan if trainer.state.global_step + 1 == step else gradient
 
-    assert state is not None
-    weight.register_hook(spoil)
+    trainer.model.model.norm.weight.register_hook(spoil)
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -315,7 +312,6 @@ def test_a_veto_skips_the_update(sync: bool, trainer_of: Callable[..., Trainer])
     trainer.train()
     finite = all(bool(weight.isfinite().all()) for weight in trainer.model.parameters())
     assert finite is sync
-    assert callback.monitor is not None
     assert callback.monitor.alerts["numerics"] == 3
 
 
@@ -400,7 +396,6 @@ def test_a_full_disk_is_said_once_and_the_training_goes_on(
     trainer = trainer_of(callback)
     trainer.train()
     assert trainer.state.global_step == 8
-    assert callback.monitor is not None
     assert callback.monitor.step_number == 8  # it watches on, for whoever listens to its alerts
     full, closing = caplog.messages
     assert full == "/dev/full: the disk is full; the log never starts, training goes on"

@@ -221,7 +221,6 @@ def test_a_step_that_the_module_skips_is_no_step(package: Any, tmp_path: Path) -
     callback = RMetricLightning(log=log, hardware=False)
     fit(trainer_of(package, tmp_path, callback, accumulate_grad_batches=1, max_steps=3, val_check_interval=1.0), module)
     run = read_log(log)
-    assert run.terminal is not None
     assert run.terminal["event"] == "EXPERIMENT_SUCCESS"
     assert run.observations.step.tolist() == [1, 2]
 
@@ -339,13 +338,11 @@ def test_scaled_losses_and_gradients_are_unscaled(tmp_path: Path) -> None:
 def test_a_monitor_that_cannot_start_does_not_stop_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    package = importlib.import_module("lightning.pytorch")
-
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("no luck")
 
     monkeypatch.setattr("rmetric.monitor.adapters.lightning.TrainingMonitor", fail)
-    callback = RMetricLightning()
+    package, callback = importlib.import_module("lightning.pytorch"), RMetricLightning()
     trainer = trainer_of(package, tmp_path, callback, max_steps=2)
     with caplog.at_level(logging.WARNING, logger="rmetric"):
         fit(trainer, module_of(package))
@@ -425,6 +422,16 @@ def by_hand(package: Any, step: Callable[[Any, Tensor], None]) -> Any:
     return Module()
 
 
+def fit_by_hand(
+    package: Any, folder: Path, module: Any, *, rows: int = 40, log: Path | None = None, **options: Any
+) -> Any:
+    """A trainer that has fitted such a module to some rows, watched."""
+    settings = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1, **options}
+    trainer = trainer_of(package, folder, RMetricLightning(log=log, hardware=False), **settings)
+    trainer.fit(module, DataLoader(torch.randn(rows, 4), batch_size=4))  # type: ignore[arg-type]
+    return trainer
+
+
 def two_networks(module: Any, batch: Tensor) -> None:
     of_generator, of_critic = module.optimizers()
     loss = (module.critic(module.generator(batch)).mean() - 1.0).square()
@@ -437,24 +444,19 @@ def two_networks(module: Any, batch: Tensor) -> None:
     of_generator.zero_grad()
 
 
+def two_terms(module: Any, batch: Tensor, shape: tuple[int, ...] = ()) -> None:
+    """The second one is of a shape."""
+    optimizer, _ = module.optimizers()
+    optimizer.zero_grad()
+    terms = [module.generator(half).square().mean() / 2.0 for half in batch.chunk(2)]
+    module.manual_backward(terms[0])
+    module.manual_backward(terms[1].reshape(shape))
+    optimizer.step()
+    module.losses.append(sum(term.item() for term in terms))
+
+
 def two_shapes(module: Any, batch: Tensor) -> None:
-    optimizer, _ = module.optimizers()
-    optimizer.zero_grad()
-    terms = [module.generator(half).square().mean() / 2.0 for half in batch.chunk(2)]
-    for number, term in enumerate(terms):
-        module.manual_backward(term.reshape(1) if number else term)
-    optimizer.step()
-    module.losses.append(sum(term.item() for term in terms))
-
-
-def two_terms(module: Any, batch: Tensor) -> None:
-    optimizer, _ = module.optimizers()
-    optimizer.zero_grad()
-    terms = [module.generator(half).square().mean() / 2.0 for half in batch.chunk(2)]
-    for term in terms:
-        module.manual_backward(term)
-    optimizer.step()
-    module.losses.append(sum(term.item() for term in terms))
+    two_terms(module, batch, shape=(1,))
 
 
 @pytest.mark.parametrize("step", [two_networks, two_terms, two_shapes])
@@ -462,10 +464,7 @@ def test_in_a_loop_by_hand_the_loss_is_what_the_first_optimizer_descends(
     package: Any, tmp_path: Path, step: Callable[[Any, Tensor], None]
 ) -> None:
     module, log = by_hand(package, step), tmp_path / "run.jsonl"
-    data = DataLoader(torch.randn(24, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
-    callback = RMetricLightning(log=log, hardware=False)
-    trainer_of(package, tmp_path, callback, **by_itself).fit(module, data)
+    fit_by_hand(package, tmp_path, module, rows=24, log=log, max_epochs=2)
     np.testing.assert_allclose(read_log(log).observations["training_loss"], module.losses, rtol=1e-6)
 
 
@@ -483,9 +482,7 @@ def critic_first(module: Any, batch: Tensor) -> None:
 
 def test_of_several_networks_only_that_of_the_first_optimizer_is_measured(package: Any, tmp_path: Path) -> None:
     module, log = by_hand(package, critic_first), tmp_path / "run.jsonl"
-    data = DataLoader(torch.randn(40, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 2}
-    trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
+    fit_by_hand(package, tmp_path, module, log=log, max_epochs=2)
     lines = lines_of(log.read_bytes())
     np.testing.assert_allclose(read_log(log).observations["grad_norm"], module.norms, rtol=1e-5)
     assert {line["source"] for line in lines if line.get("signal") == "sigma_sq"} == {"window"}
@@ -511,9 +508,7 @@ def test_a_constant_gradient_norm_of_the_trainers_own_loop_is_no_clipping(
     module.automatic_optimization = True
     module.training_step = lambda batch, batch_idx: module.generator.weight.sum() + 9.0 + batch_idx
     module.configure_optimizers = lambda: torch.optim.SGD(module.generator.parameters(), lr=0.01)
-    data = DataLoader(torch.randn(60, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": clip, "max_steps": 100, "max_epochs": 1}
-    trainer_of(package, tmp_path, RMetricLightning(hardware=False), **by_itself).fit(module, data)
+    fit_by_hand(package, tmp_path, module, rows=60, gradient_clip_val=clip)
     assert WORDS["clipped"] not in caplog.messages
 
 
@@ -529,9 +524,7 @@ def test_clipping_between_the_passes_of_an_update_makes_no_record(package: Any, 
         optimizer.zero_grad()
 
     module, log = by_hand(package, step), tmp_path / "run.jsonl"
-    data = DataLoader(torch.randn(40, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1}
-    trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself).fit(module, data)
+    fit_by_hand(package, tmp_path, module, log=log)
     losses = read_log(log).observations["training_loss"]
     assert len(losses) == 10
     np.testing.assert_allclose(losses[1:], module.losses[1:], rtol=1e-5)
@@ -551,10 +544,7 @@ def test_clipping_by_hand_comes_after_the_monitor_or_is_told_of(
     package: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, step: Callable[[Any, Tensor], None]
 ) -> None:
     module, log = by_hand(package, step), tmp_path / "run.jsonl"
-    data = DataLoader(torch.randn(60, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_steps": 100, "max_epochs": 1}
-    trainer = trainer_of(package, tmp_path, RMetricLightning(log=log, hardware=False), **by_itself)
-    trainer.fit(module, data)
+    trainer = fit_by_hand(package, tmp_path, module, rows=60, log=log)
     np.testing.assert_allclose(read_log(log).observations["grad_norm"], module.norms, rtol=1e-4)
     assert (WORDS["clipped"] in caplog.messages) is (step is clips_by_hand)
     assert not {"clip_gradients", "_after_closure"} & {*vars(trainer.precision_plugin)}
@@ -568,8 +558,6 @@ def test_updates_by_hand_without_a_pass_that_is_seen_are_told_of_once(
         module.generator(batch).square().mean().backward()
         optimizer.step()
 
-    data = DataLoader(torch.randn(24, 4), batch_size=4)  # type: ignore[arg-type]
-    by_itself = {"accumulate_grad_batches": 1, "gradient_clip_val": None, "max_epochs": 1, "max_steps": -1}
-    trainer_of(package, tmp_path, RMetricLightning(hardware=False), **by_itself).fit(by_hand(package, plain), data)
+    fit_by_hand(package, tmp_path, by_hand(package, plain), rows=24, max_steps=-1)
     (told,) = [message for message in caplog.messages if "no backward pass was seen" in message]
     assert "call self.manual_backward(loss)" in told

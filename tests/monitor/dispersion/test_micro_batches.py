@@ -16,6 +16,7 @@ from rmetric.monitor.dispersion import MicroBatchDispersion, dispersion_source, 
 from rmetric.signals import gradient_variance
 
 MICRO_BATCHES = 3
+Watched = tuple[nn.Module, MicroBatchDispersion]
 CHECKPOINTING_IS_RENAMED = pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.* is deprecated:FutureWarning")
 """By transformers 5; the old names work with the versions before, too, and peft uses them."""
 
@@ -28,8 +29,8 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def _network(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
+def _network() -> nn.Module:
+    torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 1))
 
 
@@ -60,15 +61,27 @@ def _own_norm(model: nn.Module, part: Tensor) -> float:
     return math.sqrt(sum(float(g.double().square().sum()) for g in gradients if g is not None))
 
 
-def _measured(model: nn.Module, parts: Callable[..., list[Tensor]] = _parts) -> list[float] | None:
-    """What is collected in the second step, once the spread has seen that there are several passes."""
+def _own_norms(model: nn.Module, parts: Callable[..., list[Tensor]] = _parts) -> list[float]:
+    """Those of the second step's parts."""
+    return [_own_norm(model, part) for part in parts(1)]
+
+
+def _counted(model: nn.Module | None = None, parts: Callable[..., list[Tensor]] = _parts) -> Watched:
+    """A network and its spread after the first step, in which it has seen that there are several passes."""
+    model = _network() if model is None else model
     spread = MicroBatchDispersion(model)
     _accumulate(model, parts(0))
     assert spread.collect() is None
+    return model, spread
+
+
+def _measured(model: nn.Module, parts: Callable[..., list[Tensor]] = _parts) -> list[float]:
+    """What is collected in the second step."""
+    _, spread = _counted(model, parts)
     _accumulate(model, parts(1))
     norms = spread.collect()
     spread.close()
-    return None if norms is None else norms.tolist()
+    return norms.tolist()
 
 
 def _hooks(model: nn.Module) -> int:
@@ -105,7 +118,6 @@ def test_the_norms_are_those_of_each_micro_batch_by_hand() -> None:
         for row in ([3.0, 4.0], [0.0, 1.0]):  # the gradient of a linear output is its input
             (model(torch.tensor([row])).sum() / 2).backward()
         norms = spread.collect()
-    assert norms is not None
     assert norms.tolist() == [5.0, 1.0]
     assert gradient_variance(norms.numpy()) == 4.0
     assert (norms.dtype, model.weight.grad.tolist()) == (torch.float32, [[1.5, 2.5]])
@@ -124,7 +136,7 @@ def test_sigma_squared_is_the_variance_of_the_norms_in_double_precision() -> Non
 @pytest.mark.parametrize("name", ["tiny-llama", "tiny-moe", "tiny-qwen"])
 def test_transformers_are_measured_with_idle_experts_and_tied_embeddings(name: str) -> None:
     model = tiny_model(name, seed=1)
-    expected = [_own_norm(model, part) for part in _tokens(1)]
+    expected = _own_norms(model, _tokens)
     assert _measured(model, _tokens) == pytest.approx(expected, rel=1e-5)
 
 
@@ -140,7 +152,7 @@ def test_a_parameter_that_a_micro_batch_does_not_use_adds_nothing() -> None:
     model = Branches()
     used = {bool(part.sum() > 0) for part in _parts(1)}
     assert used == {True, False}
-    assert _measured(model) == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert _measured(model) == pytest.approx(_own_norms(model), rel=1e-6)
 
 
 class _AskedFor(nn.Module):
@@ -187,7 +199,7 @@ def test_frozen_parameters_are_left_alone() -> None:
     model = tiny_model("tiny-llama", seed=1)
     for parameter in model.model.embed_tokens.parameters():
         parameter.requires_grad_(False)
-    assert _measured(model, _tokens) == pytest.approx([_own_norm(model, part) for part in _tokens(1)], rel=1e-5)
+    assert _measured(model, _tokens) == pytest.approx(_own_norms(model, _tokens), rel=1e-5)
 
 
 def test_a_layer_that_is_frozen_before_the_passes_are_measured_takes_no_hook() -> None:
@@ -197,8 +209,7 @@ def test_a_layer_that_is_frozen_before_the_passes_are_measured_takes_no_hook() -
     for step in range(2):
         _accumulate(model, _parts(step))
         norms = spread.collect()
-    assert norms is not None
-    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert norms.tolist() == pytest.approx(_own_norms(model), rel=1e-6)
 
 
 def test_a_layer_that_is_trained_again_counts_again_whenever_it_was_frozen() -> None:
@@ -211,9 +222,7 @@ def test_a_layer_that_is_trained_again_counts_again_whenever_it_was_frozen() -> 
     spread.refresh()
     model.requires_grad_()
     _accumulate(model, _parts(1))
-    norms = spread.collect()
-    assert norms is not None
-    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert spread.collect().tolist() == pytest.approx(_own_norms(model), rel=1e-6)
     spread.close()
     assert _hooks(model) == 0
 
@@ -225,16 +234,12 @@ def test_gradients_in_bfloat16_have_norms_in_single_precision() -> None:
     for _ in range(2):
         _accumulate(model, parts)
         norms = spread.collect()
-    assert norms is not None
     assert norms.dtype == torch.float32
     assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in parts], rel=0.02)
 
 
 def test_the_norms_grow_with_the_scale_of_the_loss() -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts(0))
-    spread.collect()
+    model, spread = _counted()
     norms = []
     for scale in (1.0, 1024.0):
         _accumulate(model, _parts(1), scale)
@@ -243,16 +248,11 @@ def test_the_norms_grow_with_the_scale_of_the_loss() -> None:
 
 
 def test_a_broken_gradient_shows_as_a_norm_that_is_not_finite() -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts(0))
-    spread.collect()
+    model, spread = _counted()
     parts = _parts(1)
     parts[1][0, 0] = math.inf
     _accumulate(model, parts)
-    norms = spread.collect()
-    assert norms is not None
-    assert torch.isfinite(norms).tolist() == [True, False, True]
+    assert torch.isfinite(spread.collect()).tolist() == [True, False, True]
 
 
 # -- when ------------------------------------------------------------------------------------------------------------
@@ -276,9 +276,7 @@ def test_a_resumed_run_is_measured_from_its_first_step() -> None:
     spread = MicroBatchDispersion(model)
     spread.start_measuring()
     _accumulate(model, _parts(1))
-    norms = spread.collect()
-    assert norms is not None
-    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert spread.collect().tolist() == pytest.approx(_own_norms(model), rel=1e-6)
 
 
 def test_nothing_but_two_hooks_is_there_until_a_step_has_had_two_passes() -> None:
@@ -308,28 +306,20 @@ def test_an_evaluation_in_between_does_not_count() -> None:
                 _loss(model, part)
             _loss(model, part)  # with a graph, but never differentiated
         norms = spread.collect()
-    assert norms is not None
-    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert norms.tolist() == pytest.approx(_own_norms(model), rel=1e-6)
 
 
 @CHECKPOINTING_IS_RENAMED
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_does_not_multiply_the_passes(reentrant: bool) -> None:
+@pytest.mark.parametrize("adapted", [False, True])
+def test_checkpointing_does_not_multiply_the_passes(adapted: bool, reentrant: bool) -> None:
     model = tiny_model("tiny-llama", seed=1)
-    expected = [_own_norm(model, part) for part in _tokens(1)]
-    model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    model.train()
-    assert _measured(model, _tokens) == pytest.approx(expected, rel=1e-5)
-
-
-@CHECKPOINTING_IS_RENAMED
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_adapters_under_checkpointing_count_as_one_pass_though_each_layer_is_its_own(reentrant: bool) -> None:
-    peft = pytest.importorskip("peft")
-    model = tiny_model("tiny-llama", seed=1)
-    model.enable_input_require_grads()
-    model = peft.get_peft_model(model, peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False))
-    expected = [_own_norm(model, part) for part in _tokens(1)]
+    if adapted:  # each layer is a pass of its own then
+        peft = pytest.importorskip("peft")
+        model.enable_input_require_grads()
+        config = peft.LoraConfig(target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+        model = peft.get_peft_model(model, config)
+    expected = _own_norms(model, _tokens)
     model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     model.train()
     assert _measured(model, _tokens) == pytest.approx(expected, rel=1e-5)
@@ -356,7 +346,6 @@ def test_nothing_waits_for_the_device() -> None:
             _accumulate(model, _parts(step))
             norms = spread.collect()
         assert reads.seen == []
-        assert norms is not None
         norms[0].item()
         assert reads.seen == ["aten._local_scalar_dense.default"]
 
@@ -379,10 +368,7 @@ def test_training_is_the_same_to_the_last_bit() -> None:
 
 
 def test_autograd_keeps_the_very_memory_of_the_first_gradient() -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts())
-    spread.collect()
+    model, _spread = _counted()
     seen: dict[nn.Parameter, int] = {}
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient, parameter=parameter: seen.update({parameter: gradient.data_ptr()}))
@@ -392,10 +378,7 @@ def test_autograd_keeps_the_very_memory_of_the_first_gradient() -> None:
 
 
 def test_no_gradient_outlives_its_pass() -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts())
-    spread.collect()
+    model, _spread = _counted()
     kept: list[weakref.ref] = []
     model[0].weight.register_hook(lambda gradient: kept.append(weakref.ref(gradient.untyped_storage())))
     _accumulate(model, _parts())
@@ -420,10 +403,7 @@ def test_large_gradients_are_measured_before_the_pass_ends(monkeypatch: pytest.M
 
 
 def test_a_backward_pass_that_breaks_off_spoils_its_step_only() -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts(0))
-    spread.collect()
+    model, spread = _counted()
 
     def fails(gradient: Tensor) -> None:
         raise ArithmeticError("no more")
@@ -434,18 +414,13 @@ def test_a_backward_pass_that_breaks_off_spoils_its_step_only() -> None:
     hook.remove()
     assert spread.collect() is None
     _accumulate(model, _parts(1))
-    norms = spread.collect()
-    assert norms is not None
-    assert norms.tolist() == pytest.approx([_own_norm(model, part) for part in _parts(1)], rel=1e-6)
+    assert spread.collect().tolist() == pytest.approx(_own_norms(model), rel=1e-6)
 
 
 def test_an_error_of_its_own_never_leaves_the_backward_pass(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = _network()
-    spread = MicroBatchDispersion(model)
-    _accumulate(model, _parts(0))
-    spread.collect()
+    model, spread = _counted()
 
     def out_of_memory(*arguments: object) -> None:
         raise RuntimeError("out of memory")
@@ -477,7 +452,7 @@ def test_a_model_on_one_device_offers_its_micro_batches() -> None:
 @pytest.mark.slow
 def test_a_compiled_model_is_measured_too() -> None:
     model = _network()
-    expected = [_own_norm(model, part) for part in _parts(1)]
+    expected = _own_norms(model)
     compiled = torch.compile(model, backend="aot_eager")
     spread = dispersion_source(compiled)
     for step in range(2):
@@ -485,7 +460,6 @@ def test_a_compiled_model_is_measured_too() -> None:
         for part in _parts(step):
             (compiled(part).square().mean() / MICRO_BATCHES).backward()
         norms = spread.collect()
-    assert norms is not None
     assert norms.tolist() == pytest.approx(expected, rel=1e-5)
 
 

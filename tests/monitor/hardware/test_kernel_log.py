@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def log(tmp_path: Path) -> Path:
     path = tmp_path / "kern.log"
     path.write_text(DBE)
     return path
+
+
+@pytest.fixture
+def source(log: Path) -> Iterator[KernelLogSource]:
+    """It reads what comes from now on."""
+    reading = KernelLogSource(str(log))
+    yield reading
+    reading.close()
 
 
 def append(path: Path, text: str | bytes) -> None:
@@ -37,21 +46,17 @@ def test_history_is_skipped_and_what_comes_is_reported_once(log: Path) -> None:
     source.close()
 
 
-def test_a_line_that_is_half_written_waits_for_its_end(log: Path) -> None:
-    source = KernelLogSource(str(log))
+def test_a_line_that_is_half_written_waits_for_its_end(log: Path, source: KernelLogSource) -> None:
     append(log, DISK[:40])
     assert source.poll() == []
     append(log, DISK[40:])
     assert components(source) == ["SSD"]
-    source.close()
 
 
-def test_a_storm_is_one_report(log: Path) -> None:
-    source = KernelLogSource(str(log))
+def test_a_storm_is_one_report(log: Path, source: KernelLogSource) -> None:
     append(log, DISK * 1_000)
     (report,) = source.poll()
     assert report.details.endswith("(and 999 more)")
-    source.close()
 
 
 def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,21 +70,17 @@ def test_one_poll_reads_a_bounded_share_and_the_next_goes_on(log: Path, monkeypa
     source.close()
 
 
-def test_bytes_that_are_no_text_do_no_harm(log: Path) -> None:
-    source = KernelLogSource(str(log))
+def test_bytes_that_are_no_text_do_no_harm(log: Path, source: KernelLogSource) -> None:
     append(log, b"\xff\xfe\x00garbage\n" + b"\x80" * 200_000 + b"\n" + DISK.encode())
     assert components(source) == ["SSD"]
-    source.close()
 
 
-def test_a_rotated_log_is_followed(log: Path) -> None:
-    source = KernelLogSource(str(log))
+def test_a_rotated_log_is_followed(log: Path, source: KernelLogSource) -> None:
     append(log, DISK)
     log.rename(log.with_suffix(".1"))
     assert components(source) == ["SSD"]
     log.write_text(DBE)
     assert components(source) == ["GPU HBM3 memory"]
-    source.close()
 
 
 def test_an_emptied_log_is_followed(log: Path) -> None:
@@ -90,15 +91,13 @@ def test_an_emptied_log_is_followed(log: Path) -> None:
     source.close()
 
 
-def test_records_of_the_device_are_read(log: Path) -> None:
-    source = KernelLogSource(str(log))
+def test_records_of_the_device_are_read(log: Path, source: KernelLogSource) -> None:
     append(log, "3,812,17093912,-;EDAC MC0: 1 CE memory read error\n SUBSYSTEM=edac\n")
     append(log, "12,813,17093913,-;systemd says: EDAC MC0: 1 UE memory read error\n")
     append(
         log, "3,814,17093914,-;NVRM: The NVIDIA GPU 0000:b3:00.0\\x0aNVRM: fallen off the bus and is not responding\n"
     )
     assert components(source) == ["System memory", "Faulty GPU"]
-    source.close()
 
 
 def test_a_program_may_not_speak_for_the_kernel() -> None:
@@ -115,8 +114,9 @@ def test_the_device_itself_is_followed_where_it_can_be_read() -> None:
     source.close()
 
 
-def test_messages_that_were_overwritten_are_passed_over(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = KernelLogSource(str(log))
+def test_messages_that_were_overwritten_are_passed_over(
+    source: KernelLogSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answers: list[bytes | Exception] = [BrokenPipeError(), DISK.encode(), BlockingIOError()]
 
     def read(_: int, __: int) -> bytes:
@@ -128,7 +128,6 @@ def test_messages_that_were_overwritten_are_passed_over(log: Path, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr(os, "read", read)
         assert components(source) == ["SSD"]
-    source.close()
 
 
 @pytest.mark.parametrize("kind", ["missing", "folder", "pipe"])

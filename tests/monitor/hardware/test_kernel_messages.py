@@ -87,7 +87,6 @@ HARMLESS = [
 @pytest.mark.parametrize(("message", "component", "kind"), FAILURES)
 def test_failing_hardware_is_recognised(message: str, component: str, kind: str) -> None:
     report = recognise(message, worker=5)
-    assert report is not None
     assert (report.component, report.kind, report.worker, report.details) == (component, kind, 5, message)
 
 
@@ -99,14 +98,12 @@ def test_other_messages_are_left_alone(message: str) -> None:
 def test_an_xid_names_its_gpu_and_goes_to_its_worker() -> None:
     message = "NVRM: Xid (PCI:0000:65:00): 63, pid=1896, Row Remapper: New row marked for remapping"
     report = recognise(message, worker=0, gpus={"0000:65:00": 7})
-    assert report is not None
     assert (report.component, report.kind, report.worker) == ("GPU HBM3 memory", "correctable", 7)
     assert "Xid 63 on GPU 0000:65:00: pid=1896, Row Remapper" in report.details
 
 
 def test_an_older_driver_writes_no_pci() -> None:
     report = recognise("NVRM: Xid (0000:01:00): 79, GPU has fallen off the bus.", worker=0)
-    assert report is not None
     assert (report.component, report.kind) == ("Faulty GPU", "fatal")
 
 
@@ -126,12 +123,10 @@ def test_a_gpu_off_the_bus_is_the_event_that_xid_79_is() -> None:
     split = recognise(
         "NVRM: The NVIDIA GPU 0000:b3:00.0 NVRM: (PCI ID: 10de:26b5) NVRM: fallen off the bus and", worker=0
     )
-    assert xid is not None and plain is not None and split is not None
     assert xid.identity == plain.identity == split.identity != ""
 
 
 def test_a_long_message_is_cut() -> None:
     report = recognise("EXT4-fs error " + "x" * 100_000, worker=0)
-    assert report is not None
     assert len(report.details) <= 200
     assert recognise("x" * 100_000 + " EXT4-fs error", worker=0) is None

@@ -43,7 +43,6 @@ def test_the_package_needs_no_torch() -> None:
 @pytest.mark.parametrize("number", [48, 64, 74, 79, 94, 95, 119, 120])
 def test_what_ends_a_worker_is_fatal(number: int) -> None:
     report = xid_report(number, 3, "0000:65:00")
-    assert report is not None
     assert (report.kind, report.worker) == ("fatal", 3)
 
 
@@ -60,7 +59,6 @@ def test_errors_of_the_application_and_garbage_are_not_hardware(number: object) 
 
 def test_a_lost_gpu_and_xid_79_are_one_event_and_without_an_address_nothing_is_known_to_be_one() -> None:
     first, second = (xid_report(79, 0, "0000:65:00", note) for note in ("", "GPU is lost"))
-    assert first is not None and second is not None
     assert first.identity == second.identity != ""
     other = xid_report(79, 0, "0000:66:00")
     assert other is not None and other.identity != first.identity

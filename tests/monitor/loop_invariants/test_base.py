@@ -7,12 +7,11 @@ import pytest
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import FACTS, LoopInvariants
 from rmetric.monitor.loop_invariants.base import BROKEN, HELD
+from tests.monitor.loop_invariants.common import told_of
 
 
 def broken_after(held: int, breaks: int) -> list[Change]:
-    invariants = LoopInvariants()
-    values = [0.0] * held + [1.0] * breaks
-    return [change for value in values for change in invariants.update({"weights_changed": value})]
+    return told_of({"weights_changed": value} for value in [0.0] * held + [1.0] * breaks)
 
 
 def test_news_needs_to_have_held_for_long_and_to_be_broken_twice() -> None:
@@ -22,16 +21,14 @@ def test_news_needs_to_have_held_for_long_and_to_be_broken_twice() -> None:
 
 
 def test_what_has_been_seen_once_is_known() -> None:
-    invariants = LoopInvariants()
     values = ([0.0] * HELD + [1.0] * BROKEN) * 5
-    assert sum(len(invariants.update({"batch_repeated": value})) for value in values) == 1
+    assert len(told_of({"batch_repeated": value} for value in values)) == 1
 
 
 @pytest.mark.parametrize(("name", "news"), [("weights_changed", 1), ("gradients_kept", 1), ("batch_repeated", 0)])
 def test_a_batch_that_came_twice_by_chance_may_do_so_again(name: str, news: int) -> None:
-    invariants = LoopInvariants()
     values = [0.0] * HELD + [1.0] + [0.0] * HELD + [1.0] * BROKEN
-    assert sum(len(invariants.update({name: value})) for value in values) == news
+    assert len(told_of({name: value} for value in values)) == news
 
 
 def test_what_was_not_looked_at_neither_holds_nor_breaks() -> None:

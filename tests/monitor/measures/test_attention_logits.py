@@ -33,6 +33,15 @@ def by_hand(model: nn.Module, mask: Tensor | None = None) -> float:
     return max(largest)
 
 
+def collected(model: nn.Module, **options: int) -> Tensor | None:
+    """What one pass in training shows."""
+    logits = AttentionLogits(model, **options)
+    model(tokens())
+    largest = logits.collect()
+    logits.close()
+    return largest
+
+
 @pytest.mark.parametrize("mask", [None, padded()], ids=["full", "padded"])
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +53,6 @@ def test_it_is_the_largest_logit_that_the_softmax_gets(name: str, implementation
     inside = model(tokens(), attention_mask=mask).logits
     largest = logits.collect()
     logits.close()
-    assert largest is not None
     assert largest.shape == ()
     assert largest.dtype == torch.float32
     assert not largest.requires_grad
@@ -56,11 +64,8 @@ def test_it_is_the_largest_logit_that_the_softmax_gets(name: str, implementation
 def test_a_capped_logit_is_the_one_behind_the_cap(chunk: int) -> None:
     model = model_of("gemma2", "eager")
     uncapped = by_hand(model)
-    logits = AttentionLogits(model, chunk=chunk)
-    model(tokens())
-    assert float(logits.collect()) == pytest.approx(CAP * math.tanh(uncapped / CAP), rel=1e-5)
+    assert float(collected(model, chunk=chunk)) == pytest.approx(CAP * math.tanh(uncapped / CAP), rel=1e-5)
     assert uncapped > CAP
-    logits.close()
 
 
 @pytest.mark.parametrize("place", ["encoder.layers.1.self_attn", "decoder.layers.2.encoder_attn"])
@@ -126,15 +131,9 @@ def test_no_more_logits_are_in_memory_than_was_said(monkeypatch: pytest.MonkeyPa
         sizes.append(made(*args).numel())
         return made(*args)
 
-    whole = AttentionLogits(model)
-    model(tokens())
-    expected = whole.collect()
-    whole.close()
+    expected = collected(model)
     monkeypatch.setattr(attention_logits, "unmasked_logits", measured)
-    logits = AttentionLogits(model, chunk=chunk)
-    model(tokens())
-    assert float(logits.collect()) == pytest.approx(float(expected))
-    logits.close()
+    assert float(collected(model, chunk=chunk)) == pytest.approx(float(expected))
     assert max(sizes) <= max(chunk, 2 * 4 * 24)  # one query of all rows and heads at least
     assert sum(sizes) == 2 * (2 * 4 * 24 * 24)  # each logit of both layers once
 
@@ -144,21 +143,18 @@ def test_a_logit_that_is_not_finite_is_infinite() -> None:
         model = model_of("tiny-llama")
         with torch.no_grad():
             model.model.layers[0].self_attn.k_proj.weight[0, 0] = bad
-        logits = AttentionLogits(model)
-        model(tokens())
-        assert logits.collect() == math.inf
-        logits.close()
+        assert collected(model) == math.inf
 
 
 def test_closing_takes_everything_off_and_may_be_repeated() -> None:
     model = model_of("tiny-llama")
-    functions = {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}
+    functions = dict(ALL_ATTENTION_FUNCTIONS)
     logits = AttentionLogits(model)
     logits.close()
     logits.close()
     model(tokens())
     assert logits.collect() is None
-    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
 
 
 def test_nothing_waits_for_the_device() -> None:

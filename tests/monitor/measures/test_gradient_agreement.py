@@ -21,9 +21,7 @@ def give(model: torch.nn.ParameterList, *gradients: list[float] | None) -> None:
 
 
 def value(agreement: GradientAgreement) -> float:
-    found = agreement.measure()
-    assert found is not None
-    return float(found)
+    return float(agreement.measure())
 
 
 def test_it_is_the_cosine_with_the_mean_direction_so_far() -> None:

@@ -32,30 +32,22 @@ def test_one_bad_entry_shows_in_its_tensor_alone(value: float) -> None:
     net[1].weight.grad[0, 0] = value  # type: ignore[index, union-attr]
     parameters = ModelParameters(net)
     present, values = GradientNorms(parameters).measure(1)
-    assert values is not None
     broken = [
         parameters.names[index] for index, finite in zip(present, values.isfinite().tolist(), strict=True) if not finite
     ]
     assert broken == ["1.weight"]
 
 
-def test_half_precision_gradients_do_not_overflow() -> None:
-    net = model().to(torch.bfloat16)
+@pytest.mark.parametrize("kinds", [[torch.bfloat16] * 3, [torch.float32, torch.float32, torch.float64]])
+def test_every_precision_is_measured_in_single_and_does_not_overflow(kinds: list[torch.dtype]) -> None:
+    net = model()
+    for layer, kind in zip(net, kinds, strict=True):
+        layer.to(kind)
     for parameter in net.parameters():
         parameter.grad = torch.full_like(parameter, 300.0)
     _, values = GradientNorms(ModelParameters(net)).measure(1)
-    assert values is not None and values.dtype == torch.float32
-    assert values.tolist() == pytest.approx([300.0 * math.sqrt(p.numel()) for p in net.parameters()], rel=1e-3)
-
-
-def test_double_precision_beside_single_is_measured_in_single() -> None:
-    net = model()
-    net[2].double()
-    for parameter in net.parameters():
-        parameter.grad = torch.full_like(parameter, 3.0)
-    _, values = GradientNorms(ModelParameters(net)).measure(1)
-    assert values is not None and values.dtype == torch.float32
-    assert values.tolist() == pytest.approx([3.0 * math.sqrt(p.numel()) for p in net.parameters()])
+    assert values.dtype == torch.float32
+    assert values.tolist() == pytest.approx([300.0 * math.sqrt(p.numel()) for p in net.parameters()])
 
 
 def test_frozen_missing_sparse_and_tied_parameters() -> None:

@@ -120,11 +120,11 @@ def test_an_update_that_the_weights_round_away_is_none_of_0(kind: torch.dtype) -
         assert not each.may_be_rounded_away(math.nan)
 
 
-def updates_at(
-    rates: Iterable[float], model: torch.nn.Module, optimizer: torch.optim.Optimizer, monitor: TrainingMonitor
-) -> list[float]:
-    """Size of the update in each record of a model in BF16 that is trained at these learning rates."""
-    updates = []
+def updates_at(rates: Iterable[float], trained: bool = True) -> tuple[list[float], dict[str, int]]:
+    """Of a model in BF16 at these learning rates: the size of the update in each record, and the alerts."""
+    model, updates = linear().bfloat16(), []
+    optimizer = torch.optim.AdamW(model.parameters() if trained else linear().parameters(), lr=1e-3)
+    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
     for step, rate in enumerate(rates):
         optimizer.param_groups[0]["lr"] = rate
         model.zero_grad()
@@ -135,28 +135,21 @@ def updates_at(
         optimizer.step()
         updates.append(monitor.last["update_rms"] if monitor.last else math.nan)
     monitor.close()
-    return updates
+    return updates, monitor.alerts
 
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_nothing_moves_none(trained: bool) -> None:
-    model = linear().bfloat16()
-    optimizer = torch.optim.AdamW(model.parameters() if trained else linear().parameters(), lr=1e-3)
-    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
-    updates = updates_at((1e-3 * 0.7**step for step in range(60)), model, optimizer, monitor)
-    assert monitor.alerts == {}
+    updates, alerts = updates_at((1e-3 * 0.7**step for step in range(60)), trained)
+    assert alerts == {}
     assert updates[8] > 0.0 if trained else updates[8] == 0.0
     assert math.isnan(updates[-1])
 
 
 @pytest.mark.parametrize("lasts", [True, False])
 def test_a_rate_that_stays_where_16_bits_move_no_more_has_stopped_the_training(lasts: bool) -> None:
-    model = linear().bfloat16()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    monitor = TrainingMonitor(model, optimizer, hardware=False, announce=False)
-    rates = (1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step for step in range(160))
-    updates_at(rates, model, optimizer, monitor)
-    assert bool(monitor.alerts) is lasts
+    _, alerts = updates_at(1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step for step in range(160))
+    assert bool(alerts) is lasts
 
 
 def test_a_process_without_entries_has_no_update() -> None:

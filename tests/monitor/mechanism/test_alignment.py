@@ -11,19 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.mechanism import GradientAlignment, MonitorResult, UpdateAlignment
+from rmetric.monitor.mechanism import GradientAlignment, UpdateAlignment
 from rmetric.monitor.mechanism.alignment import cosines_with_the_others
-from rmetric.monitor.mechanism.execution import run_tasks
 from tests.live.architectures import model_of, tokens
-
-
-def measured(monitor: UpdateAlignment | GradientAlignment) -> MonitorResult | None:
-    task = monitor.take()
-    if task is None:
-        return None
-    found = run_tasks({"alignment": task})["alignment"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
+from tests.monitor.mechanism.common import measured, seen_in
 
 
 def cosine(a: Tensor, b: Tensor) -> float:
@@ -54,17 +45,14 @@ def test_there_and_back_is_minus_one_and_no_change_has_no_direction() -> None:
         with torch.no_grad():
             model.weight += change
         seen = measured(monitor)
-    assert seen is not None
     assert seen.values["update_alignment"] == pytest.approx(-1.0)
-    still = measured(monitor)
-    assert still is not None and not still.values
+    assert not measured(monitor).values
     with torch.no_grad():
         model.weight[0, 0] = math.nan
     measured(monitor)
     with torch.no_grad():
         model.weight[1, 0] += 1.0
-    broken = measured(monitor)
-    assert broken is not None and not math.isfinite(broken.values["update_alignment"])
+    assert not math.isfinite(measured(monitor).values["update_alignment"])
 
 
 def test_a_sample_of_a_large_model_tells_the_same() -> None:
@@ -75,7 +63,6 @@ def test_a_sample_of_a_large_model_tells_the_same() -> None:
         with torch.no_grad():
             model.weight += drift + torch.randn(100, 100, generator=torch.Generator().manual_seed(1 + step))
         one, other = measured(whole), measured(sample)
-    assert one is not None and other is not None
     assert len(sample.state_dict()["before"]) <= 1010
     assert other.values["update_alignment"] == pytest.approx(one.values["update_alignment"], abs=0.1)
     assert one.values["update_alignment"] == pytest.approx(0.5, abs=0.05)
@@ -93,7 +80,6 @@ def test_a_resumed_run_goes_on_with_the_same_directions() -> None:
     with torch.no_grad():
         model.weight[0] += 1.0
     one, two = measured(monitor), measured(other)
-    assert one is not None and two is not None
     assert one.values == two.values != {}
 
 
@@ -112,10 +98,8 @@ def test_each_micro_batch_against_the_mean_of_the_others() -> None:
         loss = model(batch, labels=batch).loss
         torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)  # is no micro-batch
         loss.backward()
-    monitor.disarm()
     seen = measured(monitor)
     expected = [cosine(gradients[i], sum(gradients) - gradients[i]) for i in range(3)]
-    assert seen is not None
     assert seen.details["cosines"] == pytest.approx(np.array(expected), rel=1e-4)
     assert seen.values["gradient_alignment"] == pytest.approx(min(expected), rel=1e-4)
     assert seen.worst["gradient_alignment"] == f"micro-batch {int(np.argmin(expected))}"
@@ -123,11 +107,7 @@ def test_each_micro_batch_against_the_mean_of_the_others() -> None:
 
 def test_one_backward_pass_has_nobody_to_agree_with() -> None:
     model = nn.Linear(4, 3)
-    monitor = GradientAlignment(model)
-    monitor.arm()
-    model(torch.ones(2, 4)).sum().backward()
-    assert measured(monitor) is None
-    monitor.disarm()
+    assert seen_in(GradientAlignment(model), lambda: model(torch.ones(2, 4)).sum().backward()) is None
 
 
 def test_a_computation_that_is_done_once_more_counts_once() -> None:
@@ -138,9 +118,7 @@ def test_a_computation_that_is_done_once_more_counts_once() -> None:
         monitor.restart()
         for sign in (1.0, -1.0):
             (times * sign * model(torch.ones(2, 4)).sum()).backward()
-    monitor.disarm()
     seen = measured(monitor)
-    assert seen is not None
     assert seen.details["cosines"].tolist() == pytest.approx([-1.0, -1.0])
 
 
@@ -157,9 +135,7 @@ def test_a_worker_whose_gradient_is_not_finite_is_named() -> None:
     monitor.arm()
     for scale in (1.0, math.inf, 1e-30, 2e-30):
         (model(torch.ones(2, 4)).sum() * scale).backward()
-    monitor.disarm()
     seen = measured(monitor)
-    assert seen is not None
     assert seen.values["gradient_alignment"] == math.inf
     assert seen.worst["gradient_alignment"] == "micro-batch 1"
     assert seen.details["cosines"][[0, 2, 3]].tolist() == pytest.approx([1.0] * 3)
@@ -183,8 +159,7 @@ def test_a_layer_that_is_frozen_has_no_hook_and_the_others_are_compared() -> Non
     monitor.arm()
     for _ in range(2):
         model(torch.ones(2, 4)).sum().backward()
-    result = measured(monitor)
-    assert result is not None and result.values["gradient_alignment"] == pytest.approx(1.0)
+    assert measured(monitor).values["gradient_alignment"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("kind", [UpdateAlignment, GradientAlignment])

@@ -17,10 +17,10 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import AttentionRows, MonitorResult, attention
-from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.network.attention import wrapped_attention
 from rmetric.network.structure import attentions
 from tests.live.architectures import CAP, NAMES, STACKED, inputs_of, logits_of, model_of, padded, tokens
+from tests.monitor.mechanism.common import measured, seen_in
 
 
 def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
@@ -42,15 +42,6 @@ def by_hand(model: nn.Module, mask: Tensor | None) -> dict[str, list[Any]]:
     with wrapped_attention([item.module for item in attentions(model)], look):
         model(tokens(), attention_mask=mask)
     return found
-
-
-def measured(monitor: AttentionRows) -> MonitorResult:
-    task = monitor.take()
-    monitor.disarm()
-    assert task is not None
-    found = run_tasks({"attention": task})["attention"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
 
 
 @pytest.mark.slow
@@ -79,10 +70,7 @@ def test_the_sample_is_of_the_models_own_probabilities(name: str, implementation
 def test_a_model_in_double_precision_is_sampled() -> None:
     expected = by_hand(model_of("tiny-llama", "eager").double(), None)
     model = model_of("tiny-llama").double()
-    monitor = AttentionRows(model)
-    monitor.arm()
-    model(tokens())
-    seen = measured(monitor)
+    seen = seen_in(AttentionRows(model), lambda: model(tokens()))
     for key, values in expected.items():
         assert seen.details[key] == pytest.approx(np.array(values), rel=1e-5), key
 
@@ -113,10 +101,7 @@ def named_probabilities(name: str, output: Any) -> dict[str, Tensor]:
 def test_every_stack_is_sampled(name: str, implementation: str) -> None:
     whole = model_of(name, "eager")(**inputs_of(name), output_attentions=True)
     model = model_of(name, implementation)
-    monitor = AttentionRows(model)
-    monitor.arm()
-    model(**inputs_of(name))
-    seen = measured(monitor)
+    seen = seen_in(AttentionRows(model), lambda: model(**inputs_of(name)))
     expected = {place: entropies(rows) for place, rows in named_probabilities(name, whole).items()}
     sampled = dict(zip(seen.details["layers"], seen.details["entropy"], strict=True))
     assert {place: row.tolist() for place, row in sampled.items()} == {
@@ -128,10 +113,7 @@ def test_every_stack_is_sampled(name: str, implementation: str) -> None:
 
 def test_attention_that_was_not_called_is_left_out_of_the_sample() -> None:
     model = model_of("clip")
-    monitor = AttentionRows(model)
-    monitor.arm()
-    model.get_text_features(input_ids=tokens())
-    seen = measured(monitor)
+    seen = seen_in(AttentionRows(model), lambda: model.get_text_features(input_ids=tokens()))
     assert seen.details["layers"] == [f"text_model.encoder.layers.{index}.self_attn" for index in range(2)]
 
 
@@ -189,13 +171,9 @@ def test_a_bias_of_positions_is_part_of_the_logits(length: int) -> None:
 def test_short_sequences_are_sampled_whole_and_one_token_has_no_entropy() -> None:
     model = model_of("tiny-llama")
     monitor = AttentionRows(model)
-    monitor.arm()
-    model(tokens(2, 3))
-    seen = measured(monitor)
+    seen = seen_in(monitor, lambda: model(tokens(2, 3)))
     assert 0.0 < seen.values["attention_entropy"] <= 1.0
-    monitor.arm()
-    model(tokens(2, 1))
-    alone = measured(monitor)
+    alone = seen_in(monitor, lambda: model(tokens(2, 1)))
     assert {*alone.values} == {"query_norm", "key_norm", "attention_logit_max"}
 
 
@@ -207,9 +185,7 @@ def test_only_the_first_pass_in_training_mode_is_looked_at() -> None:
     model.train()(tokens())
     model(tokens() * 0)
     seen = measured(monitor)
-    monitor.arm()
-    model(tokens())
-    assert measured(monitor).values == seen.values
+    assert seen_in(monitor, lambda: model(tokens())).values == seen.values
     monitor.arm()
     assert monitor.take() is None  # no pass at all
     monitor.disarm()
@@ -220,10 +196,7 @@ def test_numbers_that_are_not_finite_are_told_where_they_are(bad: float) -> None
     model = model_of("tiny-llama")
     with torch.no_grad():
         model.model.layers[1].self_attn.q_proj.weight[16:32] = bad  # head 1
-    monitor = AttentionRows(model)
-    monitor.arm()
-    model(tokens())
-    seen = measured(monitor)
+    seen = seen_in(AttentionRows(model), lambda: model(tokens()))
     for name in ("attention_entropy", "query_norm"):
         assert not math.isfinite(seen.values[name])
         assert seen.worst[name] == "layer 1, head 1"
@@ -231,14 +204,14 @@ def test_numbers_that_are_not_finite_are_told_where_they_are(bad: float) -> None
 
 def test_between_the_samples_the_tables_of_transformers_are_as_they_were() -> None:
     model = model_of("tiny-llama")
-    functions = {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}
+    functions = dict(ALL_ATTENTION_FUNCTIONS)
     monitor = AttentionRows(model)
-    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
     monitor.arm()
-    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} != functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) != functions
     monitor.disarm()
     monitor.disarm()
-    assert {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS} == functions
+    assert dict(ALL_ATTENTION_FUNCTIONS) == functions
 
 
 def test_an_error_in_the_look_breaks_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

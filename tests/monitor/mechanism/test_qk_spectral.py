@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import QkSpectral, QkWeights
-from rmetric.monitor.mechanism.execution import run_tasks
 from rmetric.monitor.mechanism.qk_spectral import describe, update_singular_values
 from rmetric.network.structure import attentions
 from tests.live.architectures import NAMES, STACKED, model_of
+from tests.monitor.mechanism.common import arrays_of, measured
 
 
 def explicit_forms(model: nn.Module) -> list[list[tuple[Tensor, Tensor]]]:
@@ -49,15 +49,12 @@ def moved(model: nn.Module, size: float) -> nn.Module:
     return other
 
 
-def measured(before: nn.Module, after: nn.Module) -> dict[str, np.ndarray]:
+def changed(before: nn.Module, after: nn.Module) -> QkSpectral:
+    """A monitor of one model that has become another since it looked."""
     monitor = QkSpectral(before)
     assert monitor.take() is None  # nothing to compare with yet
     before.load_state_dict(after.state_dict())
-    task = monitor.take()
-    assert task is not None
-    found = run_tasks({"qk": task})["qk"]
-    assert not isinstance(found, Exception), found
-    return found
+    return monitor
 
 
 @pytest.mark.parametrize("name", [*NAMES, *STACKED])
@@ -65,7 +62,7 @@ def test_singular_values_are_those_of_the_explicit_matrices(name: str) -> None:
     before = model_of(name).double()
     after = moved(before, 1e-2)
     olds, news = explicit_forms(before), explicit_forms(after)
-    found = measured(before, after)
+    found = arrays_of(changed(before, after))
     heads = zip(itertools.chain(*olds), itertools.chain(*news), strict=True)
     for index, ((q, k), (q_now, k_now)) in enumerate(heads):
         full = q_now.T @ k_now - q.T @ k
@@ -86,8 +83,8 @@ def test_singular_values_are_those_of_the_explicit_matrices(name: str) -> None:
 def test_single_precision_is_enough_for_the_small_changes_of_training(name: str, size: float) -> None:
     before = model_of(name)
     after = moved(before, size)
-    exact = measured(copy.deepcopy(before).double(), copy.deepcopy(after).double())
-    found = measured(before, after)
+    exact = arrays_of(changed(copy.deepcopy(before).double(), copy.deepcopy(after).double()))
+    found = arrays_of(changed(before, after))
     for key, values in exact.items():
         assert found[key] == pytest.approx(values, rel=1e-4), key
 
@@ -150,14 +147,11 @@ def test_the_worst_head_is_named_and_one_that_did_not_change_is_not_it() -> None
     with torch.no_grad():
         after.model.layers[1].self_attn.q_proj.weight[32:48] += 0.1  # query head 2 alone
         after.model.layers[1].self_attn.q_proj.weight[0] += 0.5  # one row of query head 0: rank one
-    monitor = QkSpectral(model)
-    monitor.take()
-    model.load_state_dict(after.state_dict())
-    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
-    assert measured.worst["qk_entropy"] == "layer 1, head 0"
-    assert measured.values["qk_entropy"] == pytest.approx(0.0, abs=1e-9)
-    assert measured.values["qk_effective_rank"] == pytest.approx(1.0)
-    assert measured.details["spectral_norm"][0].tolist() == [0.0] * 4
+    seen = measured(changed(model, after))
+    assert seen.worst["qk_entropy"] == "layer 1, head 0"
+    assert seen.values["qk_entropy"] == pytest.approx(0.0, abs=1e-9)
+    assert seen.values["qk_effective_rank"] == pytest.approx(1.0)
+    assert seen.details["spectral_norm"][0].tolist() == [0.0] * 4
 
 
 @pytest.mark.parametrize("part", ["self_attn", "encoder_attn"])
@@ -169,7 +163,7 @@ def test_a_change_in_a_later_stack_is_seen_where_it_is(part: str) -> None:
     before = attention.q_proj.weight.detach().clone()
     with torch.no_grad():
         attention.q_proj.weight[8:16] *= 2.0  # head 1
-    seen = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
+    seen = measured(monitor)
     largest = torch.linalg.matrix_norm(before[8:16].T @ attention.k_proj.weight.detach()[8:16], 2)
     assert seen.values["qk_spectral_norm"] == pytest.approx(float(largest), rel=1e-9)
     assert {*seen.worst.values()} == {f"layer model.decoder.layers.2.{part}, head 1"}
@@ -179,8 +173,7 @@ def test_a_change_in_a_later_stack_is_seen_where_it_is(part: str) -> None:
 def test_without_any_change_there_is_no_entropy_and_a_norm_of_zero() -> None:
     monitor = QkSpectral(model_of("tiny-llama"))
     monitor.take()
-    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
-    assert measured.values == {"qk_spectral_norm": 0.0}
+    assert measured(monitor).values == {"qk_spectral_norm": 0.0}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -189,15 +182,12 @@ def test_a_weight_that_is_not_finite_is_told_and_hides_no_other_head(bad: float)
     after = moved(model, 1e-2)
     with torch.no_grad():
         after.model.layers[0].self_attn.q_proj.weight[17, 3] = bad  # head 1
-    monitor = QkSpectral(model)
-    monitor.take()
-    model.load_state_dict(after.state_dict())
-    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
-    assert {name: math.isfinite(value) for name, value in measured.values.items()} == dict.fromkeys(
+    seen = measured(changed(model, after))
+    assert {name: math.isfinite(value) for name, value in seen.values.items()} == dict.fromkeys(
         QkSpectral.measures, False
     )
-    assert {*measured.worst.values()} == {"layer 0, head 1"}
-    assert np.isfinite(measured.details["entropy"]).sum() == 7
+    assert {*seen.worst.values()} == {"layer 0, head 1"}
+    assert np.isfinite(seen.details["entropy"]).sum() == 7
 
 
 def test_weights_may_be_given_by_a_callable() -> None:
@@ -215,10 +205,10 @@ def test_weights_may_be_given_by_a_callable() -> None:
     query, key = model.both.detach().clone()
     with torch.no_grad():
         model.both[0] *= 1.5
-    measured = monitor.summarise(run_tasks({"qk": monitor.take()})["qk"])
+    seen = measured(monitor)
     largest = max(0.5 * np.linalg.norm((query[h : h + 4].T @ key[h : h + 4]).numpy(), 2) for h in (0, 4, 8))
-    assert measured.values["qk_spectral_norm"] == pytest.approx(largest)
-    assert measured.worst["qk_entropy"].startswith("layer 7, head ")
+    assert seen.values["qk_spectral_norm"] == pytest.approx(largest)
+    assert seen.worst["qk_entropy"].startswith("layer 7, head ")
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")  # peft asks
@@ -233,7 +223,7 @@ def test_low_rank_adapters_count() -> None:
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter += 0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5))
-    found = run_tasks({"qk": monitor.take()})["qk"]
+    found = arrays_of(monitor)
     after = explicit_forms(adapted.merge_and_unload())
     q, k = before[1][3]
     q_now, k_now = after[1][3]

@@ -11,20 +11,11 @@ from torch import Tensor, nn
 
 from rmetric.errors import UserError
 from rmetric.live.injection.routing import changed_logits
-from rmetric.monitor.mechanism import MonitorResult, Router
-from rmetric.monitor.mechanism.execution import run_tasks
+from rmetric.monitor.mechanism import Router
 from rmetric.monitor.mechanism.router import router_geometry, routing_of
 from rmetric.network.structure import expert_blocks
 from tests.live.architectures import MOES, ROUTED, model_of, tokens
-
-
-def measured(monitor: Router) -> MonitorResult:
-    task = monitor.take()
-    monitor.disarm()
-    assert task is not None
-    found = run_tasks({"router": task})["router"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
+from tests.monitor.mechanism.common import measured, seen_in
 
 
 @pytest.mark.parametrize("name", MOES)
@@ -161,10 +152,7 @@ class HandWritten(nn.Module):
 def test_a_router_may_hand_out_probabilities_or_weights_alone(whole: bool) -> None:
     data = torch.randn(50, 8, generator=torch.Generator().manual_seed(1))
     model = nn.Sequential(nn.ModuleList([HandWritten(whole)]))
-    monitor = Router(model)
-    monitor.arm()
-    model[0][0](data)
-    seen = measured(monitor)
+    seen = seen_in(Router(model), lambda: model[0][0](data))
     probabilities = (data @ model[0][0].gate.weight.detach().T).softmax(dim=-1)
     chosen = probabilities.topk(2).indices.flatten().numpy()
     entropy = float(torch.special.entr(probabilities).sum(dim=-1).mean() / math.log(4))
@@ -176,10 +164,9 @@ def test_choices_of_no_known_form_leave_the_entropy_and_the_geometry() -> None:
     model = nn.Sequential(nn.ModuleList([HandWritten(True)]))
     gate = model[0][0].gate
     gate.register_forward_hook(lambda _, args, output: (output[0], output[0].T.topk(4).indices))  # tokens of an expert
-    monitor = Router(model)
-    monitor.arm()
-    model[0][0](torch.randn(50, 8, generator=torch.Generator().manual_seed(1)))
-    assert {*measured(monitor).values} == {"router_similarity", "router_conditioning", "routing_entropy"}
+    data = torch.randn(50, 8, generator=torch.Generator().manual_seed(1))
+    seen = seen_in(Router(model), lambda: model[0][0](data))
+    assert {*seen.values} == {"router_similarity", "router_conditioning", "routing_entropy"}
 
 
 @pytest.mark.parametrize("shape", [(4, 16), (8, 3), (2, 5)])
@@ -252,9 +239,7 @@ def test_validation_and_unsampled_steps_do_not_count_and_hooks_are_given_back() 
 def test_a_computation_that_is_done_once_more_counts_once() -> None:
     model = model_of("tiny-moe")
     monitor = Router(model)
-    monitor.arm()
-    model(tokens())
-    once = measured(monitor)
+    once = seen_in(monitor, lambda: model(tokens()))
     monitor.arm()
     model(tokens() * 0)
     monitor.restart()

@@ -13,7 +13,7 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.monitor.mechanism import MonitorResult, UpdateExtremes
-from rmetric.monitor.mechanism.execution import run_tasks
+from tests.monitor.mechanism.common import measured
 
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.1),
@@ -41,15 +41,6 @@ def backward(model: nn.Module, step: int) -> None:
     nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 
 
-def measured(monitor: UpdateExtremes) -> MonitorResult | None:
-    task = monitor.take()
-    if task is None:
-        return None
-    found = run_tasks({"update": task})["update"]
-    assert not isinstance(found, Exception), found
-    return monitor.summarise(found)
-
-
 def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer]) -> list[tuple[MonitorResult, Any]]:
     """Of five steps with a schedule in between: what the monitor says, and the true changes."""
     model = network()
@@ -64,9 +55,8 @@ def updates(optimizer_of: Callable[[Any], torch.optim.Optimizer]) -> list[tuple[
         optimizer.step()
         schedule.step()
         backward(model, step + 1)  # as the next step would before it is measured
-        seen = measured(monitor)
-        assert seen is not None
-        found.append((seen, {name: item.detach().double() - before[name] for name, item in model.named_parameters()}))
+        changes = {name: item.detach().double() - before[name] for name, item in model.named_parameters()}
+        found.append((measured(monitor), changes))
     return found
 
 
@@ -91,9 +81,7 @@ def test_a_step_that_was_skipped_has_the_update_zero() -> None:
     optimizer.step()
     monitor.arm()
     backward(model, 1)
-    seen = measured(monitor)
-    assert seen is not None
-    assert seen.values["update_max"] == 0.0
+    assert measured(monitor).values["update_max"] == 0.0
 
 
 def test_a_parameter_without_a_gradient_did_not_move() -> None:
@@ -106,9 +94,7 @@ def test_a_parameter_without_a_gradient_did_not_move() -> None:
     model[2].weight.grad = None
     monitor.arm()
     optimizer.step()
-    seen = measured(monitor)
-    assert seen is not None
-    assert [value > 0 for value in seen.details["max"]] == [True, True, False]
+    assert [value > 0 for value in measured(monitor).details["max"]] == [True, True, False]
 
 
 def test_it_is_measured_only_where_it_was_armed() -> None:
@@ -130,7 +116,6 @@ def test_a_parameter_that_was_corrupted_between_two_steps_shows_and_is_named() -
     with torch.no_grad():
         model[2].weight[1, 3] = math.inf
     seen = measured(monitor)
-    assert seen is not None
     assert seen.values["update_max"] == math.inf
     assert seen.worst["update_max"] == "2.weight"
 
@@ -146,7 +131,6 @@ def test_a_checkpoint_between_the_update_and_its_measurement() -> None:
     other = UpdateExtremes(model)
     other.load_state_dict(monitor.state_dict())
     seen, again = measured(monitor), measured(other)
-    assert seen is not None and again is not None
     assert again.values == seen.values
     assert again.details["rms"].tolist() == seen.details["rms"].tolist()
 

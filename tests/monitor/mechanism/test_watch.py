@@ -46,7 +46,7 @@ def tables(model: nn.Module) -> list[Any]:
     ]
     own = [[*vars(module)] for module in model.modules()]
     parameters = [[*(parameter._backward_hooks or {})] for parameter in model.parameters()]
-    return [hooks, own, parameters, {name: ALL_ATTENTION_FUNCTIONS[name] for name in ALL_ATTENTION_FUNCTIONS}]
+    return [hooks, own, parameters, dict(ALL_ATTENTION_FUNCTIONS)]
 
 
 @dataclass(kw_only=True)
@@ -348,7 +348,6 @@ def test_a_watch_of_its_own_needs_no_training_monitor() -> None:
     for step in (1, 2, 3):
         train(run, 1)
         pending = watch.step(step)
-        assert pending is not None
         found.append({*pending.read().values})
     watch.close()
     everything = {"update_max", "qk_entropy", "qk_effective_rank", "qk_spectral_norm"}
@@ -426,7 +425,6 @@ def test_a_step_that_is_computed_once_more_is_measured_once() -> None:
             backward(run, batch.part(1, 2), 2)
         watch.restarting(lambda run=run, batch=batch: [backward(run, batch.part(part, 2), 2) for part in range(2)])()
         pending = watch.step(1)
-        assert pending is not None
         found.append(pending.read().events)
         watch.close()
     assert found[0] == found[1]

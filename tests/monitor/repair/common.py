@@ -26,8 +26,7 @@ def state_bits(run: LiveRun) -> list[Tensor]:
 
 def same_to_the_last_bit(one: LiveRun, other: list[Tensor]) -> bool:
     """Whether a run is where another one was."""
-    mine = state_bits(one)
-    return len(mine) == len(other) and all(torch.equal(a, b) for a, b in zip(mine, other, strict=True))
+    return equal(state_bits(one), other)
 
 
 def hooks_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, int]:

@@ -87,10 +87,6 @@ def outcome(rank: int, wrap: Any, flips: int, kind: str, policies: list[Any]) ->
     return {"repairs": repairs, "told": told, "same": same, "skipped": skipped, "enabled": enabled}
 
 
-def sharded(model: Any) -> nn.Module:
-    return fully_shard(model)
-
-
 def distributed(folder: Path, rank: int) -> dict[str, Any]:
     """All of it in one go: starting processes is what costs time."""
     wrap = DistributedDataParallel
@@ -100,7 +96,7 @@ def distributed(folder: Path, rank: int) -> dict[str, Any]:
         "after": outcome(rank, wrap, 1, "after", [RecomputeStep()]),
         "memory": outcome(rank, wrap, 1, "memory", [RestoreState(), RecomputeStep()]),
         "stays": outcome(rank, wrap, 99, "backward", [RecomputeStep(), SkipUpdate(certain=False)]),
-        "sharded": outcome(rank, sharded, 1, "backward", [RestoreState(), RecomputeStep()]),
+        "sharded": outcome(rank, fully_shard, 1, "backward", [RestoreState(), RecomputeStep()]),
     }
 
 

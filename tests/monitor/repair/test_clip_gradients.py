@@ -6,9 +6,7 @@ import math
 
 import pytest
 
-from rmetric.monitor.repair import (
-    ClipGradients,
-)
+from rmetric.monitor.repair import ClipGradients
 from tests.monitor.repair.common import Toy, poisoned
 
 

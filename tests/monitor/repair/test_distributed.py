@@ -28,20 +28,17 @@ def test_a_healthy_run_is_left_alone(found: list[dict[str, Any]]) -> None:
         assert process["healthy"]["enabled"]
 
 
-def test_a_wrong_gradient_of_one_worker_is_repaired_in_all_and_the_worker_is_named(
-    found: list[dict[str, Any]],
+@pytest.mark.parametrize(
+    ("scenario", "worker_and_tensors"), [("backward", [[1], 4]), ("after", [[1], 1]), ("sharded", [])]
+)
+def test_a_gradient_that_is_wrong_in_one_process_is_repaired_in_all_and_the_worker_is_named(
+    scenario: str, worker_and_tensors: list[Any], found: list[dict[str, Any]]
 ) -> None:
     for process in found:
-        [repair] = [item for item in process["backward"]["repairs"] if item[2] != "agrees"]
-        assert repair == [20, "RecomputeStep", "transient", [1], 4]
-        assert process["backward"]["same"]
-
-
-def test_a_gradient_that_is_wrong_in_one_process_only_is_computed_again_by_all(found: list[dict[str, Any]]) -> None:
-    for process in found:
-        [repair] = [item for item in process["after"]["repairs"] if item[2] != "agrees"]
-        assert repair == [20, "RecomputeStep", "transient", [1], 1]
-        assert process["after"]["same"]
+        [repair] = [item for item in process[scenario]["repairs"] if item[2] != "agrees"]
+        assert repair[:3] == [20, "RecomputeStep", "transient"]
+        assert not worker_and_tensors or repair[3:] == worker_and_tensors
+        assert process[scenario]["same"]
 
 
 def test_a_weight_that_changed_in_one_process_is_restored(found: list[dict[str, Any]]) -> None:
@@ -63,13 +60,6 @@ def test_every_process_tells_where_a_weight_changed_and_whose_device_to_look_at(
 def test_a_fault_that_stays_is_skipped_by_all(found: list[dict[str, Any]]) -> None:
     for process in found:
         assert process["stays"]["skipped"] == [20]
-
-
-def test_a_sharded_model(found: list[dict[str, Any]]) -> None:
-    for process in found:
-        [repair] = [item for item in process["sharded"]["repairs"] if item[2] != "agrees"]
-        assert repair[:3] == [20, "RecomputeStep", "transient"]
-        assert process["sharded"]["same"]
 
 
 def test_all_processes_go_back_to_the_same_checkpoint_and_stop_together(tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rmetric.monitor.repair import (
-    SkipUpdate,
-)
+from rmetric.monitor.repair import SkipUpdate
 
 
 def test_the_limits_of_a_resumed_run_are_those_that_it_is_given() -> None:

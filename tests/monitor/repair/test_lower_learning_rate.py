@@ -10,9 +10,7 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.monitor import repair
-from rmetric.monitor.repair import (
-    LowerLearningRate,
-)
+from rmetric.monitor.repair import LowerLearningRate
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.monitor.common import Scheduled
 from tests.monitor.repair.common import Toy

@@ -10,10 +10,7 @@ import pytest
 import torch
 
 from rmetric.monitor import repair
-from rmetric.monitor.repair import (
-    LowerLearningRate,
-    Policy,
-)
+from rmetric.monitor.repair import LowerLearningRate, Policy
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.helpers import ROOT
 from tests.monitor.common import Scheduled

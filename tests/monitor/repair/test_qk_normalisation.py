@@ -10,9 +10,7 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.live.run import LiveRun
-from rmetric.monitor.repair import (
-    QkNormalisation,
-)
+from rmetric.monitor.repair import QkNormalisation
 from rmetric.monitor.repair.qk_normalisation import bound, bounded
 from rmetric.network.attention import replaced_attention, wrapped_attention
 from rmetric.network.structure import attentions

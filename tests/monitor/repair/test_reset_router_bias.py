@@ -7,9 +7,7 @@ import torch
 from torch import nn
 
 from rmetric.errors import UserError
-from rmetric.monitor.repair import (
-    ResetRouterBias,
-)
+from rmetric.monitor.repair import ResetRouterBias
 from rmetric.monitor.repair.reset_router_bias import reset_
 from rmetric.network.structure import expert_blocks
 from tests.live.live import make_live_run, train, watched

@@ -179,30 +179,26 @@ def test_a_frozen_number_that_a_program_changes_by_single_bits_is_meant(
     assert told.startswith("step 7: RestoreState has put back number before")
 
 
-def test_a_frozen_number_that_flips_far_is_put_back_every_time() -> None:
+@pytest.mark.parametrize(
+    ("sound", "flips"),
+    [
+        ([1.0, -0.02, 0.3], [(1, 1 << 27), (2, -(1 << 31)), (0, 1 << 30)] * 5),  # each is a weak cell
+        ([1.0] * 8, [(place, 1 << 30) for place in range(5)]),
+    ],
+)
+def test_bits_of_a_frozen_tensor_are_put_back_every_time_and_wherever_they_are(
+    sound: list[float], flips: list[tuple[int, int]]
+) -> None:
     toy = Toy()
-    frozen = nn.Parameter(torch.tensor([1.0, -0.02, 0.3]), requires_grad=False)
+    frozen = nn.Parameter(torch.tensor(sound), requires_grad=False)
     toy.model.register_parameter("frozen", frozen)
     with toy.watch(policy=RestoreState()) as monitor:
-        for step in range(1, 16):  # each is a weak cell
+        for place, bit in flips:
             toy.train(1, monitor)
-            frozen.view(torch.int32)[step % 3] ^= [1 << 30, 1 << 27, -(1 << 31)][step % 3]
+            frozen.view(torch.int32)[place] ^= bit
         toy.train(1, monitor)
-        assert len(monitor.repairs) == 15
-    torch.testing.assert_close(frozen, torch.tensor([1.0, -0.02, 0.3]), rtol=0.0, atol=0.0)
-
-
-def test_single_bits_of_a_frozen_tensor_are_put_back_wherever_they_are() -> None:
-    toy = Toy()
-    frozen = nn.Parameter(torch.ones(8), requires_grad=False)
-    toy.model.register_parameter("frozen", frozen)
-    with toy.watch(policy=RestoreState()) as monitor:
-        for place in range(5):
-            toy.train(1, monitor)
-            frozen.view(torch.int32)[place] ^= 1 << 30
-        toy.train(1, monitor)
-        assert len(monitor.repairs) == 5
-    assert frozen.tolist() == [1.0] * 8
+        assert len(monitor.repairs) == len(flips)
+    assert torch.equal(frozen, torch.tensor(sound))
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -233,46 +229,6 @@ def test_what_changes_on_purpose_every_time_leaves_the_others_guarded(
     assert [repair.differing for repair in monitor.repairs] == [("0.weight",)]
     [told] = caplog.messages
     assert told.startswith("step 3: RestoreState no longer watches 5 tensor(s)")
-
-
-def test_a_complex_number_is_put_back() -> None:
-    toy = Toy()
-    weight = nn.Parameter(torch.tensor([1.0 + 2.0j, 3.0 + 4.0j]), requires_grad=False)
-    toy.model.register_parameter("complex", weight)
-    with toy.watch(policy=RestoreState()) as monitor:
-        toy.train(3, monitor)
-        weight[1] = 3.0 + 5.0j
-        toy.train(1, monitor)
-        [repair] = monitor.repairs
-    assert weight[1].item() == 3.0 + 4.0j
-    assert repair.details["elements"] == [{"tensor": "complex", "index": 3, "sound": 4.0, "corrupted": 5.0}]
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.uint16])
-def test_a_flag_and_an_unsigned_number_are_put_back(dtype: torch.dtype) -> None:
-    toy = Toy()
-    number = nn.Parameter(torch.tensor([0, 1], dtype=dtype), requires_grad=False)
-    toy.model.register_parameter("number", number)
-    with toy.watch(policy=RestoreState()) as monitor:
-        toy.train(3, monitor)
-        number[0] = 1
-        toy.train(1, monitor)
-        [repair] = monitor.repairs
-    assert number.tolist() == [0, 1]
-    assert repair.details["elements"] == [{"tensor": "number", "index": 0, "sound": 0, "corrupted": 1}]
-
-
-def test_a_number_of_a_type_that_cannot_be_read_is_put_back() -> None:
-    toy = Toy()
-    packed = nn.Parameter(torch.zeros(2, dtype=torch.uint8).view(torch.bits8), requires_grad=False)
-    toy.model.register_parameter("packed", packed)
-    with toy.watch(policy=RestoreState()) as monitor:
-        toy.train(3, monitor)
-        packed.data.view(torch.uint8)[1] = 4
-        toy.train(1, monitor)
-        [repair] = monitor.repairs
-    assert packed.data.view(torch.uint8).tolist() == [0, 0]
-    assert repair.details["elements"] == [{"tensor": "packed", "index": 1, "sound": 0, "corrupted": 4}]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
@@ -308,13 +264,36 @@ def test_what_another_optimizer_updates_is_not_watched() -> None:
     assert equal(toy.bits(), train()[0].bits())
 
 
-def test_a_frozen_number_that_changes_is_put_back() -> None:
-    toy = Toy()
-    frozen = nn.Parameter(torch.ones(3), requires_grad=False)  # as the weights under an adapter are
-    toy.model.register_parameter("frozen", frozen)
+def put(place: int, value: complex) -> Callable[[Tensor], None]:
+    return lambda numbers: numbers.__setitem__(place, value)
+
+
+@pytest.mark.parametrize(
+    ("sound", "change", "element"),
+    [
+        (torch.ones(3), put(1, -7.0), {"index": 1, "sound": 1.0, "corrupted": -7.0}),  # as under an adapter
+        (torch.tensor([1 + 2j, 3 + 4j]), put(1, 3 + 5j), {"index": 3, "sound": 4.0, "corrupted": 5.0}),
+        (torch.tensor([False, True]), put(0, True), {"index": 0, "sound": 0, "corrupted": 1}),
+        (torch.tensor([0, 1], dtype=torch.uint16), put(0, 1), {"index": 0, "sound": 0, "corrupted": 1}),
+        (
+            torch.zeros(2, dtype=torch.uint8).view(torch.bits8),  # a type that cannot be read
+            lambda packed: put(1, 4)(packed.data.view(torch.uint8)),
+            {"index": 1, "sound": 0, "corrupted": 4},
+        ),
+    ],
+    ids=["float", "complex", "flag", "unsigned", "packed"],
+)
+def test_a_frozen_number_that_changes_is_put_back(
+    sound: Tensor, change: Callable[[Tensor], None], element: dict[str, float]
+) -> None:
+    toy, before = Toy(), sound.view(torch.uint8).tolist()
+    numbers = nn.Parameter(sound, requires_grad=False)
+    toy.model.register_parameter("numbers", numbers)
     with toy.watch(policy=RestoreState()) as monitor:
         toy.train(3, monitor)
-        frozen[1] = -7.0
+        change(numbers)
         toy.train(1, monitor)
-        assert [(repair.verdict, repair.differing) for repair in monitor.repairs] == [("restored", ("frozen",))]
-    assert frozen.tolist() == [1.0, 1.0, 1.0]
+        [repair] = monitor.repairs
+    assert (repair.verdict, repair.differing) == ("restored", ("numbers",))
+    assert repair.details["elements"] == [{"tensor": "numbers", **element}]
+    assert numbers.data.view(torch.uint8).tolist() == before

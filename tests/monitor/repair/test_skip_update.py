@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rmetric.monitor.repair import (
-    SkipUpdate,
-)
+from rmetric.monitor.repair import SkipUpdate
 from tests.monitor.repair.common import Toy, poisoned
 
 

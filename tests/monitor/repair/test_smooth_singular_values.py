@@ -9,9 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import (
-    SmoothSingularValues,
-)
+from rmetric.monitor.repair import SmoothSingularValues
 from rmetric.monitor.repair.smooth_singular_values import smooth_
 from tests.live.live import make_live_run, train, watched
 from tests.monitor.common import Scheduled

@@ -52,7 +52,6 @@ def healthy(steps: int, *, spread: float = 0.1, parts: bool = False, seed: int =
 )
 def test_numbers_that_no_healthy_step_has_are_certain(item: StepNumbers, reason: str) -> None:
     alarm = trained().judge(item)
-    assert alarm is not None
     assert alarm.certain
     assert alarm.reasons == (reason,)
 
@@ -77,7 +76,6 @@ def test_a_new_model_may_have_a_loss_of_ln_vocabulary() -> None:
 
 def test_a_broken_tensor_is_named() -> None:
     alarm = trained().judge(step_numbers(norms=(1.0, math.inf, 3.0)))
-    assert alarm is not None
     assert alarm.tensors == ("b",)
 
 
@@ -94,7 +92,6 @@ def test_a_broken_tensor_is_named() -> None:
 )
 def test_what_is_far_from_the_last_steps_is_unusual(item: StepNumbers, reason: str) -> None:
     alarm = trained(parts=True).judge(item)
-    assert alarm is not None
     assert not alarm.certain
     assert any(reason in text for text in alarm.reasons)
 

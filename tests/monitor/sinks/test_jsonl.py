@@ -411,7 +411,6 @@ while True:
     print(step, flush=True)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         for _ in range(200):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)

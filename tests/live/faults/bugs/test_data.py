@@ -10,7 +10,7 @@ import torch
 
 from rmetric.errors import UserError
 from rmetric.faults import make_fault
-from tests.live.faults.common import MAKE, batches_of, batches_with, same_bits, trained
+from tests.live.faults.common import MAKE, batches_with, right_and_wrong, same_bits, trained
 
 
 def test_an_example_is_nan_and_so_is_the_loss(make_run: MAKE) -> None:
@@ -35,10 +35,7 @@ def test_the_same_batch_comes_again(make_run: MAKE) -> None:
 
 @pytest.mark.parametrize(("workers", "distinct"), [(2, 4), (4, 2), (16, 1)])
 def test_workers_with_one_seed_return_the_same_examples(make_run: MAKE, workers: int, distinct: int) -> None:
-    (right,), (batch,) = (
-        batches_of(make_run("classifier")),
-        batches_with(make_run("classifier"), "WORKERS_SHARE_SEED", workers=workers),
-    )
+    right, batch = right_and_wrong(make_run, "classifier", "WORKERS_SHARE_SEED", workers=workers)
     assert batch.inputs.shape == right.inputs.shape
     for row in range(8):
         assert torch.equal(batch.inputs[row], right.inputs[row % distinct])
@@ -52,7 +49,7 @@ def test_rows_that_cannot_be_shared_out_equally_are_repeated_too(make_run: MAKE)
 
 
 def test_inputs_are_at_the_wrong_scale_and_labels_right(make_run: MAKE) -> None:
-    (right,), (batch,) = batches_of(make_run("classifier")), batches_with(make_run("classifier"), "WRONG_NORMALISATION")
+    right, batch = right_and_wrong(make_run, "classifier", "WRONG_NORMALISATION")
     torch.testing.assert_close(batch.inputs, 255.0 * right.inputs)
     assert torch.equal(batch.labels, right.labels)
 
@@ -83,10 +80,7 @@ def test_a_class_that_is_not_to_be_had_is_the_next_one(make_run: MAKE) -> None:
 
 def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
     for share, moved in ((0.5, 4), (1.0, 8)):
-        (right,), (batch,) = (
-            batches_of(make_run("classifier")),
-            batches_with(make_run("classifier"), "LABEL_MAP_SHIFT", share=share),
-        )
+        right, batch = right_and_wrong(make_run, "classifier", "LABEL_MAP_SHIFT", share=share)
         wrong = batch.labels != right.labels
         assert int(wrong.sum()) == moved
         assert torch.equal(batch.labels[wrong], (right.labels[wrong] + 1) % 3)
@@ -94,10 +88,7 @@ def test_labels_are_those_of_the_next_class(make_run: MAKE) -> None:
 
 
 def test_tokens_have_other_numbers_in_text_and_labels_alike(make_run: MAKE) -> None:
-    (right,), (batch,) = (
-        batches_of(make_run("tiny-llama")),
-        batches_with(make_run("tiny-llama"), "LABEL_MAP_SHIFT", share=1.0),
-    )
+    right, batch = right_and_wrong(make_run, "tiny-llama", "LABEL_MAP_SHIFT", share=1.0)
     assert torch.equal(batch.input_ids, batch.labels)
     tokens = int(make_run("tiny-llama").held_out_batch("validation").labels.max()) + 1
     assert torch.equal(batch.input_ids, (right.input_ids + 1) % tokens)
@@ -117,19 +108,13 @@ def test_padding_keeps_its_label(make_run: MAKE) -> None:
 
 
 def test_labels_belong_to_the_next_example(make_run: MAKE) -> None:
-    (right,), (batch,) = (
-        batches_of(make_run("classifier")),
-        batches_with(make_run("classifier"), "LABELS_MISALIGNED", share=1.0),
-    )
+    right, batch = right_and_wrong(make_run, "classifier", "LABELS_MISALIGNED", share=1.0)
     assert torch.equal(batch.labels, right.labels.roll(-1))
     assert torch.equal(batch.inputs, right.inputs)
 
 
 def test_labels_of_tokens_are_shifted_once_more(make_run: MAKE) -> None:
-    (right,), (batch,) = (
-        batches_of(make_run("tiny-llama")),
-        batches_with(make_run("tiny-llama"), "LABELS_MISALIGNED", share=0.5),
-    )
+    right, batch = right_and_wrong(make_run, "tiny-llama", "LABELS_MISALIGNED", share=0.5)
     assert torch.equal(batch.labels[:2, :-1], right.labels[:2, 1:])
     assert torch.equal(batch.labels[2:], right.labels[2:])
     assert torch.equal(batch.input_ids, right.input_ids)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from rmetric.faults import make_fault
-from rmetric.faults.bugs import BUGS_2
-from tests.live.faults.common import MAKE, batches_of, batches_with, same_bits, trained
+from tests.live.faults.common import MAKE, batches_with, right_and_wrong, trained
 
 
 def test_a_few_batches_come_in_turn(make_run: MAKE) -> None:
@@ -26,27 +25,18 @@ def test_the_inputs_of_some_batches_are_0(make_run: MAKE) -> None:
 
 
 def test_a_feature_holds_the_target_and_the_others_stay(make_run: MAKE) -> None:
-    (leaking,), (usual,) = (
-        batches_with(make_run("classifier"), "TARGET_LEAKS", 1),
-        batches_of(make_run("classifier"), 1),
-    )
+    usual, leaking = right_and_wrong(make_run, "classifier", "TARGET_LEAKS")
     assert leaking.inputs[:, 0].tolist() == pytest.approx((usual.labels / usual.labels.max()).tolist())
     assert torch.equal(leaking.inputs[:, 1:], usual.inputs[:, 1:])
 
 
 def test_classes_beyond_the_range_begin_again_at_0(make_run: MAKE) -> None:
-    (wrapped,), (usual,) = (
-        batches_with(make_run("classifier"), "LABELS_WRAPPED", 1),
-        batches_of(make_run("classifier"), 1),
-    )
+    usual, wrapped = right_and_wrong(make_run, "classifier", "LABELS_WRAPPED")
     assert wrapped.labels.tolist() == (usual.labels % 2).tolist() != usual.labels.tolist()
 
 
 def test_each_token_has_the_number_of_another(make_run: MAKE) -> None:
-    (other,), (usual,) = (
-        batches_with(make_run("tiny-llama"), "TOKENIZER_MISMATCH", 1),
-        batches_of(make_run("tiny-llama"), 1),
-    )
+    usual, other = right_and_wrong(make_run, "tiny-llama", "TOKENIZER_MISMATCH")
     pairs = {*zip(usual.input_ids.flatten().tolist(), other.input_ids.flatten().tolist(), strict=True)}
     assert len(pairs) == len({old for old, _ in pairs}) == len({new for _, new in pairs})
     assert any(old != new for old, new in pairs)
@@ -117,15 +107,3 @@ def test_dropout_leaves_out_nearly_everything(make_run: MAKE) -> None:
 def test_settings_that_make_no_sense_are_the_users_error(fault: str, setting: dict[str, Any]) -> None:
     with pytest.raises(Exception, match=fault):
         make_fault(fault, **setting)
-
-
-def test_the_same_seed_brings_the_same_bug(make_run: MAKE) -> None:
-    for name in BUGS_2:
-        model = "tiny-llama" if name in ("TOKENIZER_MISMATCH", "EMBEDDING_CORRUPTED") else "classifier"
-        states = []
-        for _ in range(2):
-            run = trained(make_run(model), 2)
-            with make_fault(name).inject(run):
-                trained(run, 2)
-            states.append(run.state_dict()["model"])
-        assert same_bits(*states), name
