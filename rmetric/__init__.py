@@ -8,21 +8,13 @@ from __future__ import annotations
 
 import lazy_loader
 
+from rmetric.errors import naming_live
+
 __version__ = "0.1.0"
 
 _imported, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
-
-
-def __getattr__(name: str) -> object:
-    try:
-        return _imported(name)
-    except ModuleNotFoundError as error:
-        if error.name != "torch":
-            raise
-        from rmetric.errors import without_live
-
-        raise ModuleNotFoundError(without_live(f"rmetric.{name}", error), name=error.name) from error
+__getattr__ = naming_live(_imported, __name__)
 
 
 def __dir__() -> list[str]:

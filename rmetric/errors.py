@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 LOGGER = logging.getLogger("rmetric")
 """Of the whole package; a program that configures nothing sees its warnings."""
@@ -27,6 +27,20 @@ def on_one_line(error: Exception) -> str:
 def without_live(what: str, error: ModuleNotFoundError) -> str:
     """What to install where a package of real training is missing; in a clone, too, as long as it is installed."""
     return f"{what} needs {error.name}, which is missing: pip install 'rmetric[live]'"
+
+
+def naming_live(imported: Callable[[str], object], package: str) -> Callable[[str], object]:
+    """``__getattr__`` of a package whose names are imported on first use: where torch is missing, what to install."""
+
+    def found(name: str) -> object:
+        try:
+            return imported(name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ModuleNotFoundError(without_live(f"{package}.{name}", error), name=error.name) from error
+
+    return found
 
 
 def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

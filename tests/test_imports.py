@@ -41,14 +41,23 @@ def test_every_public_name_resolves() -> None:
     assert set(dir(rmetric)) == set(rmetric.__all__)
 
 
-@pytest.mark.parametrize("name", ["TrainingMonitor", "Alert", "RecomputeStep", "RestoreState"])
-def test_a_name_that_needs_torch_says_what_to_install(name: str) -> None:
+ADAPTERS = "rmetric.monitor.adapters"
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        ("rmetric", "TrainingMonitor"), ("rmetric", "Alert"), ("rmetric", "RecomputeStep"),
+        (ADAPTERS, "RMetricCallback"), (ADAPTERS, "RMetricLightning"), (ADAPTERS, "monitored"),
+    ],
+)  # fmt: skip
+def test_a_name_that_needs_torch_says_what_to_install(package: str, name: str) -> None:
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        f"try:\n    from rmetric import {name}\n"
+        f"try:\n    from {package} import {name}\n"
         "except ModuleNotFoundError as error:\n    print(error, error.name)"
     )
-    said = f"rmetric.{name} needs torch, which is missing: pip install 'rmetric[live]' torch\n"
+    said = f"{package}.{name} needs torch, which is missing: pip install 'rmetric[live]' torch\n"
     assert printed_by(code) == said
 
 

@@ -30,7 +30,7 @@ from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over
 
 JUDGED_AHEAD = 2 * MOST_JUDGED
 """Events that are made before the first is passed on, so that a log in no order is refused as a whole."""
-CLOSING = "train_runtime"
+CLOSING, _OF_WHOLE_RUN = "train_runtime", "train_"
 """Name in the closing entry of the Hugging Face Trainer, which holds the mean loss of the whole run."""
 COPIED = "each row comes {copies} times, as where several processes print it: once is read"
 _USUAL = (
@@ -148,13 +148,16 @@ def _surveyed(
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows without the Trainer's closing one with the mean over the whole run; losses named after their split.
 
-    A row of another split without a loss counts in steps of its own, and is left out.
+    A store of metrics by step, such as MLflow's, has that one and the last record in one row. A row of another split
+    without a loss counts in steps of its own, and is left out.
     """
     closed: int | float | None = None
     for row in rows:
         if row.values.get(CLOSING) is not None:
             closed = epoch_of(row.values)
-            continue
+            row.values = {name: value for name, value in row.values.items() if not name.startswith(_OF_WHOLE_RUN)}
+            if not any(map(measures_loss, row.values)):
+                continue
         row.values = _with_split(row.values)
         epoch = None if closed is None else epoch_of(row.values)
         if closed is not None and epoch is not None and epoch < closed:

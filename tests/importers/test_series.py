@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -114,3 +115,16 @@ def test_seams_are_those_of_the_training(tmp_path: Path) -> None:
     points += [*trained(*range(20, 30)), *(("eval/batch_loss", batch, 3.5) for batch in range(4))]
     tensorboard(tmp_path, [*points, *trained(*range(30, 50)), *trained(*range(40, 60))])
     assert [one.run.observations.step[[0, -1]].tolist() for one in runs_of(tmp_path)] == [[0, 49], [40, 59]]
+
+
+@both
+@pytest.mark.parametrize("last", [3.0 - 60 / 128, float("nan")])
+def test_the_trainers_closing_entry_hides_no_record_of_its_step(last: float, write: Write, tmp_path: Path) -> None:
+    losses = [("loss", step, 3.0 - step / 128) for step in range(10, 60, 10)]
+    ends = [("loss", 60, last), ("eval_loss", 60, 3.5 - 60 / 128), ("train_runtime", 60, 9.5), ("train_loss", 60, 2.7)]
+    write(tmp_path, [*losses, *ends])
+    (logged,) = runs_of(tmp_path)
+    observations = logged.run.observations
+    assert observations.step.tolist() == [*range(10, 70, 10)]
+    assert observations["training_loss"][-1] == (math.inf if math.isnan(last) else last)
+    assert [part.tolist() for part in logged.run.evaluations()] == [[60], [3.5 - 60 / 128]]

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+from rmetric.errors import naming_live
+
+_imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__ = naming_live(_imported, __name__)
