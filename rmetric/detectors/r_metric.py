@@ -70,7 +70,7 @@ class RobustRMetricDetector(CompiledDetector):
     """
 
     title = "R-Metric (robust)"
-    version = 31
+    version = 32
     reads = READS
     calibrated_on = "torch"
     fitted_files = (SHIPPED,)

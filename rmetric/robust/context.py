@@ -45,6 +45,8 @@ _of_training = reader(TRAINED)
 
 LATEST_REWARDS, FIRST_REWARDS = 8, 16
 """Rewards whose median is compared with those before, and that must have been before to tell."""
+REWARD_GAPS = 3
+"""Rewards are known for as many times the longest time between two: episodes end seldom where they are long."""
 LOW_SHARE = 0.25
 """Quantile of the rewards before, below which the latest ones have fallen."""
 
@@ -66,6 +68,8 @@ class Rewards:
         self._before = SortedWindow(WINDOW)
         self._latest: deque[float] = deque(maxlen=LATEST_REWARDS)
         self._hold, self._since = False, 0
+        self._longest = 0
+        """Records between two rewards, at most; those before the first count too."""
 
     @property
     def told(self) -> bool:
@@ -75,17 +79,17 @@ class Rewards:
     def hold(self, reward: float) -> bool:
         """Whether rewards are known by the next record, and the latest have not fallen below those before.
 
-        They are known for a window of records.
+        They are known for a window of records, or for :data:`REWARD_GAPS` times the longest gap between two.
         """
         self._since += 1
         if math.isfinite(reward):
-            self._since = 0
+            self._longest, self._since = max(self._longest, self._since), 0
             if len(self._latest) == LATEST_REWARDS:
                 self._before.add(self._latest[0])
             self._latest.append(reward)
             are_few = len(self._before) < FIRST_REWARDS
             self._hold = are_few or median(self._latest) >= self._before.quantile(LOW_SHARE)
-        return self._hold and self._since < WINDOW
+        return self._hold and self._since < max(WINDOW, REWARD_GAPS * self._longest)
 
 
 class NewLows:

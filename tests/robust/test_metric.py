@@ -102,11 +102,19 @@ BROKEN = {"grad_norm": (slice(ONSET, ONSET + 2), 1e6), "training_loss": (slice(O
     [
         (RISEN, 0.6, 1, False),
         (RISEN, 0.6, 10, False),
+        (RISEN, 0.6, 200, False),
         (RISEN, -0.5, 1, True),
         (RISEN, -0.5, 2, True),
         (BROKEN, 0.6, 1, True),
     ],
-    ids=["rewards hold", "rarely told", "rewards fall", "fall, told of every other record", "a jump"],
+    ids=[
+        "rewards hold",
+        "rarely told",
+        "episodes longer than a window",
+        "rewards fall",
+        "fall, told of every other record",
+        "a jump",
+    ],
 )
 def test_a_loss_that_rises_is_no_evidence_while_rewards_hold(
     changes: dict[str, tuple[slice, float]], later: float, every: int, seen: bool
