@@ -4,11 +4,12 @@ An alert begins an episode if it is the first of its run, or if the records betw
 quiet, cover at least 50 steps: step of the record before it − step of the alert before ≥ 50. :func:`rearmed` is this
 rule; it is asked record by record (:meth:`Rearm.begins`), cause by cause (:class:`EpisodesByCause`), portion by portion
 (:meth:`Rearm.extend`), run by run (:func:`episodes`), and for all thresholds at once (:func:`quiet_records`,
-:func:`begins`).
+:func:`begins`). A person is told again of an episode that has become much worse; where episodes are counted it is one.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from typing import TypeVar
 
@@ -18,15 +19,18 @@ from numpy.typing import NDArray
 from rmetric.compiled import compiled
 
 REARM_STEPS = 50
+WORSE, WORSE_STEPS = 2.0, 8
+"""Factor by which a score exceeds all before so many quiet steps of its episode, where a person is told again: a bad
+batch may come shortly before a failure."""
 LONG_AGO = -(2**62)
 """Step of the alert before the first one."""
 
 Steps = TypeVar("Steps", int, NDArray[np.int64])
 
 
-def rearmed(record_before: Steps, alert_before: Steps) -> Steps:
-    """Return whether an alert begins an episode, by the steps of the record and of the alert before it."""
-    return record_before - alert_before >= REARM_STEPS  # type: ignore[return-value]
+def rearmed(record_before: Steps, alert_before: Steps, after: int = REARM_STEPS) -> Steps:
+    """Return whether an alert comes after so many quiet steps, by the steps of the record and the alert before it."""
+    return record_before - alert_before >= after  # type: ignore[return-value]
 
 
 class Rearm:
@@ -55,23 +59,45 @@ class Rearm:
 
 
 class EpisodesByCause:
-    """The same, record by record, apart for each cause of an alert: one that goes on hides no other."""
+    """The same, record by record, apart for each cause of an alert: one that goes on hides no other, nor a much worse
+    one of its own.
+    """
+
+    _scores: dict[str, tuple[float, float]] | None = None
+    """Of each cause's latest episode the largest score before its last quiet steps, and of all; ``None``: before any,
+    and in an older state."""
 
     def __init__(self) -> None:
         self._record_before = 0
         self._alert_before: dict[str, int] = {}
 
-    def begin(self, step: int, causes: Collection[str]) -> list[str]:
-        """Causes of the next record of which an episode begins there.
+    def begin(self, step: int, causes: Collection[str], score: float = 0.0) -> list[str]:
+        """Causes of the next record of which an episode begins there, or has become much worse by this score.
 
         >>> apart = EpisodesByCause()
         >>> apart.begin(1, ["machine"]), apart.begin(2, ["machine", "off_course"]), apart.begin(3, ["off_course"])
         (['machine'], ['off_course'], [])
+        >>> scores = {4: 3.0, 12: 0.0, 13: 4.0, 14: 7.0, 15: 9.0}
+        >>> [step for step, score in scores.items() if apart.begin(step, ["loss"] if score else [], score)]
+        [4, 14]
         """
-        begun = [cause for cause in causes if rearmed(self._record_before, self._alert_before.get(cause, LONG_AGO))]
+        begun = [cause for cause in causes if self._is_told(cause, score)]
         self._record_before = step
         self._alert_before.update(dict.fromkeys(causes, step))
         return begun
+
+    def _is_told(self, cause: str, score: float) -> bool:
+        alert_before = self._alert_before.get(cause, LONG_AGO)
+        begins = bool(rearmed(self._record_before, alert_before))
+        before, largest = (self._scores or {}).get(cause, (math.inf, math.inf))
+        if begins:
+            before, largest = math.inf, score
+        elif rearmed(self._record_before, alert_before, WORSE_STEPS):
+            before = largest
+        worse = score > WORSE * before > 0.0
+        scores = math.inf if worse else before, max(score, largest)
+        self._scores = {**(self._scores or {}), cause: scores}
+        return begins or worse
 
 
 def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rmetric.episodes import REARM_STEPS, EpisodesByCause, Rearm, begins, episodes, quiet_records
+from rmetric.state import restore, state_of
 
 VALUES = st.sampled_from([-np.inf, 0.0, 1.0, 2.0, 3.0, np.inf, np.nan])
 GAPS = st.one_of(st.sampled_from([1, 10, 40, 49, 50, 51, 60]), st.integers(1, 60))
@@ -40,6 +43,36 @@ def test_each_cause_has_episodes_of_its_own(records: list[tuple[int, set[str]]])
     for cause in ("machine", "off_course"):
         alerts = [cause in causes for _, causes in records]
         assert [index for index, causes in enumerate(begun) if cause in causes] == _by_definition(steps, alerts)
+
+
+@pytest.mark.parametrize(
+    ("scores", "told"),
+    [
+        ({1: 3.0, 10: 4.0, 11: 7.0, 12: 15.0}, [1, 11]),  # once, however high it still rises
+        ({1: 3.0, 10: 7.0, 20: 9.0, 30: 19.0}, [1, 10, 30]),
+        ({1: 3.0, 2: 7.0, 3: 9.0}, [1]),  # it goes on
+        ({1: 3.0, 8: 9.0}, [1]),  # seven quiet steps
+        ({1: 5.0, 2: 3.0, 12: 9.0}, [1]),
+        ({1: 3.0, 20: math.inf, 40: math.inf}, [1, 20]),
+        ({1: 3.0, 20: 9.0, 80: 3.0, 100: 7.0}, [1, 20, 80, 100]),  # of the next episode nothing is known
+    ],
+)
+def test_what_is_twice_as_bad_after_quiet_steps_is_told_again(scores: dict[int, float], told: list[int]) -> None:
+    apart, goes_on = EpisodesByCause(), EpisodesByCause()
+    begun = []
+    for step in range(1, 101):
+        restore(goes_on, state_of(apart))
+        begins = apart.begin(step, ["off_course"] if step in scores else [], scores.get(step, 0.0))
+        assert goes_on.begin(step, ["off_course"] if step in scores else [], scores.get(step, 0.0)) == begins
+        begun += [step] if begins else []
+    assert begun == told
+
+
+def test_a_state_without_scores_tells_nothing_again_in_its_episode() -> None:
+    apart, before = EpisodesByCause(), EpisodesByCause()
+    before.begin(1, ["off_course"])
+    restore(apart, {name: item for name, item in state_of(before).items() if name != "_scores"})
+    assert not apart.begin(20, ["off_course"], 9.0)
 
 
 def _by_definition(steps: list[int], alerts: list[bool]) -> list[int]:

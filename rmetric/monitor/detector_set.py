@@ -108,7 +108,7 @@ class DetectorSet:
         self._told.update(observation.step, news)
         alerts = []
         for name, apart in self._episodes.items():
-            if apart.begin(observation.step, [news[name].cause] if name in news else []):
+            if apart.begin(observation.step, [news[name].cause] if name in news else [], scores[name]):
                 alerts.append(self._alert(name, observation, scores[name], exceeded[name], worst or {}))
                 self.first_alerts.setdefault(name, observation.step)
         return Detections(r, tuple(exceeded), tuple(alerts), self.first_alerts)
