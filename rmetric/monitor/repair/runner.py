@@ -98,6 +98,8 @@ class PolicyRunner:
         self.enabled, self._closed = True, False
         self._is_asked = self._withdrawn = False
         """Whether the other processes were asked in this step; and whether they know that this one gave up."""
+        self._asked_before: list[bool] = []
+        """Whether each policy was asked in the step before, the same in all processes."""
         self.asked_in = 0
         """Latest step before whose update the policies were asked."""
         self._stopped: TrainingStopped | None = None
@@ -158,8 +160,10 @@ class PolicyRunner:
         self._is_asked = True
         settled = context.settle_alarm(asked)
         wanted = [policy for policy, wants in zip(self._policies, settled, strict=True) if wants]
-        # Whom an error keeps from the next policy the others would wait for; in a step like all others none does more.
-        checks = self._run.votes.several and (context.suspicious or len(wanted) > 1)
+        # Whom an error keeps from the next vote the others would wait for. A policy that is asked in every step only
+        # looks, as a rule: there the others learn of an error in the next step, which costs healthy steps nothing.
+        checks = self._run.votes.several and (context.suspicious or settled != self._asked_before)
+        self._asked_before = settled
         for policy in wanted:
             try:
                 decision = _decision(policy, context)

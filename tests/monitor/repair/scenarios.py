@@ -26,10 +26,14 @@ def network() -> nn.Module:
 
 
 class Failing(Policy):
-    """Fails in one process, in a step that is suspicious."""
+    """Fails in one process."""
 
     def __init__(self, rank: int) -> None:
-        self.rank = rank
+        self.rank, self.last_step = rank, 0
+
+    def inspect(self, context: StepContext) -> bool:
+        self.last_step = context.step
+        return context.step == FLIP_STEP
 
     def before_update(self, context: StepContext) -> Decision:
         if self.rank == VICTIM:
@@ -103,7 +107,7 @@ def outcome(rank: int, wrap: Any, flips: int, kind: str, policies: list[Any]) ->
     weights = sum(float(local(parameter).detach().double().sum()) for parameter in training.model.parameters())
     return {
         "repairs": repairs, "told": told, "reasons": reasons, "same": same, "skipped": skipped, "enabled": enabled,
-        "weights": weights,
+        "weights": weights, "last_step": getattr(policies[0], "last_step", None),
     }  # fmt: skip
 
 
@@ -122,6 +126,7 @@ def distributed(folder: Path, rank: int) -> dict[str, Any]:
         "stays": outcome(rank, wrap, 99, "backward", [RecomputeStep(), SkipUpdate(certain=False)]),
         "recompute_fails": outcome(rank, wrap, 1, "fails", [RecomputeStep()]),
         "policy_fails": outcome(rank, wrap, 1, "after", [Failing(rank), RecomputeStep()]),
+        "policy_fails_calmly": outcome(rank, wrap, 0, "after", [Failing(rank)]),
         "sharded": outcome(rank, sharded, 1, "backward", [RestoreState(), RecomputeStep()]),
     }
 

@@ -62,6 +62,11 @@ def test_an_error_in_one_process_ends_the_repairs_of_all_in_its_step(
         assert process[scenario]["weights"] == found[0][scenario]["weights"]
 
 
+def test_nor_does_it_take_the_others_a_step_longer_where_none_is_suspicious(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        assert (process["policy_fails_calmly"]["last_step"], process["policy_fails_calmly"]["same"]) == (20, True)
+
+
 def test_a_weight_that_changed_in_one_process_is_restored(found: list[dict[str, Any]]) -> None:
     restored = [[item for item in process["memory"]["repairs"] if item[2] == "restored"] for process in found]
     assert [len(items) for items in restored] == [1, 1, 1]
