@@ -136,7 +136,7 @@ class Estimators:
         for validation_loss in pending.since.validation_losses:
             self._validation_loss = in_convention(validation_loss)
             self._drift.validation(validation_loss)
-        workers_with_events = [report.worker for report in step.reports if report.component not in SLOW_STEPS]
+        events = [report for report in step.reports if report.component not in SLOW_STEPS]
         mechanism = step.inside.values if step.inside else {}
         changed = math.nan if pending.changed_settings is None else float(len(step.changes))
         if pending.step_time_s > 0:
@@ -167,8 +167,8 @@ class Estimators:
             "attention_logit_max": in_convention(  # of a sample, where not all were looked at
                 numbers.scalars.get("attention_logit_max", mechanism.get("attention_logit_max"))
             ),
-            "hardware_events": float(len(workers_with_events)),
-            "event_worker": event_worker(workers_with_events),
+            "hardware_events": float(len(events)),
+            "event_worker": event_worker([report.worker for report in events if report.worker is not None]),
             "reward": in_convention(pending.since.reward),
         }
         self.sources["delta_l"] = self._drift.source

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from rmetric.advice import CUT_OFF
 from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import LOGGER, UserError, on_one_line
@@ -17,6 +19,7 @@ from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
 from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
+from rmetric.monitor.ranks.phases import INPUT, TIMED
 from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
@@ -124,8 +127,8 @@ class StepPipeline:
         if self.updated_elsewhere:  # what its groups say is not the rate of these updates
             pending.learning_rate = math.nan
         inside = None if pending.mechanism is None else pending.mechanism.read()
-        slow_workers, of_workers = self._judge_workers(pending)
-        reports = self._hardware_reports(pending.step_time_s, slow_workers)
+        reports, of_workers = self._judge_times(pending)
+        reports = self._hardware_reports(reports)
         changes = [*(pending.changed_settings or ()), *self._broken_invariants(pending, numbers)]
         return ArrivedStep(pending, numbers, reports, changes, inside, of_workers)
 
@@ -197,17 +200,25 @@ class StepPipeline:
             "non_finite_since": self.non_finite_since,
         }
 
-    def _judge_workers(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
+    def _judge_times(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
+        """Who or what is slow, and lines for the log; a slow step that a worker is named for is not told of twice."""
         if self._workers is None or pending.worker_times is None:
-            return [], []
-        return self._workers.update(pending.step, pending.worker_times.read())
+            return self._slow_steps([pending.step_time_s]), []
+        times_WP = pending.worker_times.read()
+        between = [] if pending.inputs_between is None else [pending.inputs_between.read()]
+        inputs = np.hstack([times_WP[:, TIMED.index(INPUT)], *between])
+        slow = self._slow_steps(self._workers.settled_s(pending.step, pending.step_time_s, inputs))
+        slow_workers, events = self._workers.update(pending.step, times_WP)
+        return slow_workers or slow, events
 
-    def _hardware_reports(self, step_time_s: float, slow_workers: list[HardwareReport]) -> list[HardwareReport]:
-        """Hardware reports since the step before; a slow step that a worker is named for is not told of twice."""
-        reports, self.reports = self.reports + slow_workers, []
-        slow = self.step_times.update(step_time_s)
-        if slow is not None and not slow_workers:
-            reports.append(slow)
+    def _slow_steps(self, step_times_s: Sequence[float]) -> list[HardwareReport]:
+        """Reports of slow steps: where several train, nobody's, since all wait for the slowest."""
+        found = [report for seconds in step_times_s if (report := self.step_times.update(seconds)) is not None]
+        return found if self._workers is None else [replace(report, worker=None) for report in found]
+
+    def _hardware_reports(self, of_times: list[HardwareReport]) -> list[HardwareReport]:
+        """Hardware reports since the step before."""
+        reports, self.reports = self.reports + of_times, []
         if self._hardware is None:
             return reports
         for note in self._hardware.notes():

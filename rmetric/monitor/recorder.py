@@ -210,9 +210,10 @@ class Recorder:
         self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict(), **told})
 
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:
-        if report.kind == "fatal":
+        if report.kind == "fatal" and report.worker is not None:
             self._lost.add(report.worker)
-        fields = {name: getattr(report, name) for name in ("component", "kind", "worker", "details")}
+        whose = {} if report.worker is None else {"worker": report.worker}
+        fields = {"component": report.component, "kind": report.kind, **whose, "details": report.details}
         if report.phase:
             fields["phase"] = report.phase
         if report.lasting:

@@ -23,7 +23,7 @@ from rmetric.monitor.kept_settings import Change, KeptSettings
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.phases import INPUT, TIMED, PhaseClock
 from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
@@ -53,6 +53,9 @@ class PendingStep:
     """Results of the mechanism monitors, if it is their step."""
     worker_times: PendingTensor | None = None
     """Each worker's own times, shape (workers, phases), seconds; ``None``: not exchanged."""
+    inputs_between: PendingTensor | None = None
+    """Sum of all workers' input times in the steps since the record before, seconds, NaN where one was not measured;
+    ``None``: there are no such steps."""
     mean_loss: PendingMean | None = None
     """Mean of the workers' losses; ``None``: not exchanged."""
     changed_settings: list[Change] | None = None
@@ -132,6 +135,8 @@ class StepMeasurer:
         """Source of the parts' gradient norms."""
         self._watched = self.parameters.version, self.parameters.requiring
         self._groups = len(optimizer.param_groups)
+        self._times_between: list[Tensor] = []
+        """Each worker's own times in the steps since the latest record."""
 
     @property
     def _sees_every_step(self) -> bool:
@@ -181,7 +186,8 @@ class StepMeasurer:
             since=since,
             dispersion_source=computation.dispersion_source,
             mechanism=inside,
-            worker_times=self._worker_times(),
+            worker_times=None if self._worker_times is None else PendingTensor(self._worker_times),
+            inputs_between=self._inputs_between(),
             mean_loss=self.dispersion.mean_loss(computation.loss),
             changed_settings=self.settings.measure(),
             restored_settings=self.settings.taken_back,
@@ -195,6 +201,8 @@ class StepMeasurer:
     def rest(self, step: int) -> None:
         """Pass by a step between two that are measured."""
         self.dispersion.collect()
+        if self._worker_times is not None:
+            self._times_between.append(self._worker_times)
         if self._attention is not None:
             self._attention.collect()
         if self._phases is not None:
@@ -218,9 +226,15 @@ class StepMeasurer:
                 self._gradients.keep_pace(step)
             self.dispersion.mean_loss(None)
 
-    def _worker_times(self) -> PendingTensor | None:
+    @property
+    def _worker_times(self) -> Tensor | None:
+        """Each worker's own times in the step collected last, shape (workers, phases); ``None``: not exchanged."""
         times = self.dispersion.worker_times
-        return None if times is None or not times.numel() else PendingTensor(times)
+        return None if times is None or not times.numel() else times
+
+    def _inputs_between(self) -> PendingTensor | None:
+        times, self._times_between = self._times_between, []
+        return PendingTensor(torch.stack(times)[..., TIMED.index(INPUT)].sum()) if times else None
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
         """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""

@@ -117,7 +117,9 @@ def decoder_layers(model: nn.Module) -> list[Layer]:
     return next(iter(layer_stacks(model)), [])
 
 
-def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
+def attentions(
+    model: nn.Module, needed_by: str = "this", instead: str = "choose a model that has it"
+) -> list[Attention]:
     """Every attention of a known form in the layers of all stacks, cross-attention included.
 
     Parameters
@@ -128,6 +130,8 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
         ``torch.compile`` or peft.
     needed_by
         Who asks, for the message: ``fault GQA_MISMATCH``.
+    instead
+        What to do where there is none, for the message.
 
     Raises
     ------
@@ -136,9 +140,11 @@ def attentions(model: nn.Module, needed_by: str = "this") -> list[Attention]:
     """
     found = _labelled(model, _is_attention)
     if not found:
+        own = any(_is_separate(module) and not _is_attention(module) for module in unwrapped(model).modules())
+        has = "has these without the head_dim of transformers' attention modules" if own else "has none"
         raise UserError(
             f"{needed_by} needs attention with q_proj, k_proj and v_proj or GPT-2's c_attn, and {model_name(model)} "
-            "has none; choose a model that has it"
+            f"{has}; {instead}"
         )
     return [_attention(*part) for part in found]
 

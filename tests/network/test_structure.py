@@ -198,6 +198,14 @@ def test_attention_that_does_not_say_its_sizes_is_of_no_known_form(attention: ty
         attentions(model, "policy X")
 
 
+def test_attention_of_ones_own_is_told_what_it_lacks() -> None:
+    own = Bare()
+    del own.head_dim, own.q_proj, own.k_proj, own.v_proj
+    own.q_proj, own.k_proj, own.v_proj = (nn.Linear(8, 8) for _ in range(3))
+    with pytest.raises(UserError, match=r"and Sequential has these without the head_dim of transformers' attention"):
+        attentions(nn.Sequential(nn.ModuleList([own])))
+
+
 def test_a_fused_projection_that_goes_head_by_head_is_of_no_known_form() -> None:
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 64}
     model = GPTBigCodeForCausalLM(GPTBigCodeConfig(multi_query=False, **sizes, bos_token_id=1, eos_token_id=2))

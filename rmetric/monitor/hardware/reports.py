@@ -72,8 +72,8 @@ class HardwareReport:
     """One of :data:`COMPONENTS`."""
     kind: str
     """``correctable``: the worker goes on. ``fatal``: it is lost, or what it computes cannot be trusted."""
-    worker: int
-    """The worker that it hit. For an event of the whole host: the worker that watches the host."""
+    worker: int | None
+    """The worker that it hit; ``None``: not known. For an event of the whole host: the worker that watches the host."""
     details: str = ""
     """Counters and kernel messages for the log, never a path or a host name of our own."""
     identity: str = ""
@@ -107,8 +107,8 @@ def merged(reports: Iterable[HardwareReport]) -> list[HardwareReport]:
     >>> [report.details for report in merged(two)]
     ['I/O error (and 1 more)']
     """
-    first: dict[tuple[str, str, int, str], HardwareReport] = {}
-    others: dict[tuple[str, str, int, str], int] = {}
+    first: dict[tuple[str, str, int | None, str], HardwareReport] = {}
+    others: dict[tuple[str, str, int | None, str], int] = {}
     for report in reports:
         key = (report.component, report.kind, report.worker, report.identity)
         if first.setdefault(key, report) is not report:

@@ -38,7 +38,9 @@ class UpdateAlignment(MechanismMonitor):
 
     ``entries``: about how many of the parameters are looked at.
 
-    **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao). **Deviation:** a sample of large models.
+    **Source:** cosine similarity as a signal: O. Kao, *Observability and Fault Tolerance for LLM training* (slides, TU
+    Berlin).
+    **Deviation:** a sample of large models.
     """
 
     name: ClassVar[str] = "update_alignment"
@@ -85,7 +87,8 @@ class GradientAlignment(MechanismMonitor):
     Under ``DistributedDataParallel`` each process sees its own micro-batches. ``entries``: about how many of the
     parameters are looked at.
 
-    **Source:** cosine similarity as a signal: FACTS.md §4 (O. Kao).
+    **Source:** cosine similarity as a signal: O. Kao, *Observability and Fault Tolerance for LLM training* (slides, TU
+    Berlin).
     **Deviation:** a sample of large models; workers in other processes are not compared.
     """
 

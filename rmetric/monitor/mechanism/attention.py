@@ -57,8 +57,8 @@ class AttentionRows(MechanismMonitor):
     UserError
         If the model's attention is of no known form or cannot be reached.
 
-    **Source:** attention entropy, query and key vectors: FACTS.md §4 (O. Kao); growth of logits: Wortsman et al. 2023,
-    arXiv 2309.14322.
+    **Source:** attention entropy, query and key vectors: O. Kao, *Observability and Fault Tolerance for LLM training*
+    (slides, TU Berlin); growth of logits: Wortsman et al. 2023, arXiv 2309.14322.
     """
 
     name: ClassVar[str] = "attention"

@@ -111,7 +111,7 @@ class QkSpectral(MechanismMonitor):
         If the model's attention is of no known form, or its weights are sharded, quantised, or adapted in another way
         than by low-rank sums.
 
-    **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here (FACTS.md §3).
+    **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here.
     **Deviation:** the weights alone are looked at: biases, rotary embeddings and norms of queries and keys, which also
     enter a logit, are not. The entropy is divided by the logarithm of the largest possible rank.
     """
@@ -212,7 +212,11 @@ def _comparable(*tensors: Tensor) -> list[Tensor]:
 
 def _weights_of(model: nn.Module) -> Callable[[nn.Module], list[QkWeights]]:
     """Return a reader of the weights of a transformers model, whose attention is looked for once."""
-    found = attentions(model, "the spectrum of queries and keys")
+    found = attentions(
+        model,
+        "the spectrum of queries and keys",
+        "give the weights of a model of your own: QkSpectral(model, weights=…)",
+    )
 
     def read(_: nn.Module) -> list[QkWeights]:
         return [

@@ -48,6 +48,21 @@ class WorkerTimes:
         self._workers, self._lag = workers, lag
         self._slow = SlowWorkers(workers)
         self._recent: list[Any] = []
+        self._held: list[tuple[int, float]] = []
+        """Records whose step time is not settled: their number, and that time in seconds."""
+
+    def settled_s(self, step: int, step_time_s: float, inputs: Times) -> list[float]:
+        """Take in the step time of a record, and all input times exchanged since the one before.
+
+        Returns the step times, seconds, that can be judged as of now, NaN for one in which some worker has not measured
+        its input: while one evaluates, the others wait for it, and know nothing of it but from these.
+        """
+        measured = bool(np.isfinite(inputs).all())
+        held = [*self._held, (step, step_time_s)]
+        held = [(of_step, seconds if measured else math.nan) for of_step, seconds in held]
+        settled = [seconds for of_step, seconds in held if of_step <= step - self._lag]
+        self._held = held[len(settled) :]
+        return settled
 
     def update(self, step: int, times_WP: Times) -> tuple[list[HardwareReport], list[Event]]:
         """Take in the times exchanged in a step; returns who is slow by itself, and lines for the log."""
@@ -62,13 +77,15 @@ class WorkerTimes:
 
     def state_dict(self) -> dict[str, Any]:
         """History in plain values."""
-        return {"workers": self._workers, "slow": state_of(self._slow), "recent": self._recent}
+        slow = state_of(self._slow)
+        return {"workers": self._workers, "slow": slow, "recent": self._recent, "held": self._held}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a state; anew if it is that of another number of workers."""
         if state["workers"] == self._workers:
             restore(self._slow, state["slow"])
             self._recent = list(state["recent"])
+            self._held = [(step, seconds) for step, seconds in state.get("held", [])]
 
 
 def _event(step: int, times_TWP: list[Any]) -> Event:

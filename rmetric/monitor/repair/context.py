@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from rmetric.errors import LOGGER, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.record import RepairRecord
@@ -21,6 +23,8 @@ from rmetric.monitor.votes import Votes
 
 Recompute = Callable[[], Tensor | float]
 """Zeroes the gradients, does the forward and backward passes of the same batch, returns the loss."""
+FLAGS = 3
+"""Most flags of one vote on a step whose alarm is settled."""
 
 
 class PeerGaveUpError(Exception):
@@ -55,7 +59,7 @@ class RunContext:
         gave_up: bool = False,
     ) -> list[bool]:
         """Return, in this order, what some process says of a step. One collective, in every process."""
-        return self.votes.any([*wanted, suspicious, certain, cannot_recompute, gave_up])
+        return self.votes.any([*wanted, suspicious, not suspicious, certain, cannot_recompute, gave_up])
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class StepContext:
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
         self.reasons: tuple[str, ...] = self._alarm.reasons if self._alarm else ()
         """Reasons why the first computation was suspicious."""
+        self.all_gave_up = False
+        """True once all processes have learnt together, in this step, that one of them repairs nothing any more."""
         self._first_snapshot: GradientSnapshot | None = None
         self._scaler_marks: Any = None
         self._began_s = time.perf_counter()
@@ -160,12 +166,15 @@ class StepContext:
         if self.scaler is not None:  # forgets that this step's gradients were unscaled; keeps the scale
             self.scaler.update(self.scaler.get_scale())
         self._run.start.go_back()
-        with torch.enable_grad():
-            loss = self._recompute()
-        self.computation = self._run.measure(self.step, loss)
-        self._alarm = self.suspicion.judge(self.computation.numbers)
-        votes = [*self._state_of_alarm(), self._run.start.missed]
-        self.suspicious, self.certain, missed = self.votes.any(votes)
+        try:
+            with torch.enable_grad():
+                loss = self._recompute()
+            self.computation = self._run.measure(self.step, loss)
+            self._alarm = self.suspicion.judge(self.computation.numbers)
+        except Exception as error:
+            self.give_up(error)
+            raise
+        self.suspicious, self.certain, missed = self._vote(*self._state_of_alarm(), self._run.start.missed)
         self._ever_certain |= self.certain
         return not missed
 
@@ -176,12 +185,20 @@ class StepContext:
         """
         suspicious, certain = self._state_of_alarm()
         votes = self._run.vote(wanted, suspicious=suspicious, certain=certain, cannot_recompute=not self.can_recompute)
-        *wanted, self.suspicious, self.certain, cannot, gave_up = votes
+        *wanted, self.suspicious, some_are_not, self.certain, cannot, gave_up = votes
         if gave_up:
             raise PeerGaveUpError("another process repairs nothing any more")
         self.can_recompute = not cannot
         self._ever_certain = self.certain
+        if self.suspicious and some_are_not:
+            self._agree_on_reasons()
         return list(wanted)
+
+    def _agree_on_reasons(self) -> None:
+        """Take the reasons of the first worker that has some where this one has none: its log is to have them."""
+        said = enumerate(self.votes.gather(self.reasons))
+        others = next(([f"worker {worker}: {reason}" for reason in reasons] for worker, reasons in said if reasons), ())
+        self.reasons = self.reasons or tuple(others)
 
     def _state_of_alarm(self) -> tuple[bool, bool]:
         return self._alarm is not None, self._alarm is not None and self._alarm.certain
@@ -269,8 +286,34 @@ class StepContext:
         return self._ever_certain and self.any(not self.computation.numbers.finite)
 
     def any(self, flag: bool) -> bool:
-        """Return whether a flag is set in some process; every process must call it."""
-        return self.votes.any([flag])[0]
+        """Return whether a flag is set in some process; every process must call it.
+
+        Raises :class:`PeerGaveUpError` where an error in one of them has kept it from saying so.
+        """
+        return self._vote(flag)[0]
+
+    def give_up(self, error: Exception) -> None:
+        """Let the others know that an error ends the repairs here: they end theirs in their next vote on this step."""
+        if not self.votes.several or self.all_gave_up:
+            return
+        LOGGER.warning("step %d: the other processes are told to end their repairs: %s", self.step, on_one_line(error))
+        with suppress(PeerGaveUpError, RuntimeError):  # a peer has died: training learns of it at its next collective
+            self._vote(gave_up=True)
+
+    def check_peers(self) -> None:
+        """Raise :class:`PeerGaveUpError` if some process has given up since the last vote. One collective."""
+        self._vote()
+
+    def _vote(self, *flags: bool, gave_up: bool = False) -> list[bool]:
+        """Return for each flag whether it is set in some process.
+
+        All votes have one width, so that a process that gives up takes part in whichever the others hold next.
+        """
+        *said, some_gave_up = self.votes.any([*flags, *[False] * (FLAGS - len(flags)), gave_up])
+        if some_gave_up:
+            self.all_gave_up = True
+            raise PeerGaveUpError("another process repairs nothing any more")
+        return said[: len(flags)]
 
     def report(
         self,

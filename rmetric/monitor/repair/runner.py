@@ -98,6 +98,8 @@ class PolicyRunner:
         self.enabled, self._closed = True, False
         self._is_asked = self._withdrawn = False
         """Whether the other processes were asked in this step; and whether they know that this one gave up."""
+        self._asked_before: list[bool] = []
+        """Whether each policy was asked in the step before, the same in all processes."""
         self.asked_in = 0
         """Latest step before whose update the policies were asked."""
         self._stopped: TrainingStopped | None = None
@@ -131,33 +133,46 @@ class PolicyRunner:
                 self._run.suspicion.accept(context.computation.numbers)
         except TrainingStopped as verdict:  # raised by the monitor, when the record of this step is written
             self._stopped, proceed = verdict, False
-        except PeerGaveUpError as error:
-            self._withdrawn, proceed = True, True
-            self._give_up(f"in step {step}", error)
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
-            if context is not None:
-                context.restore()
-            # Alone in an error, a process of several must not step out of line; the others would go on.
-            proceed = self._run.votes.several or self._run.scaler is not None or computation.numbers.finite
-            if not self._is_asked:
-                self.withdraw()
+            proceed = self._after_error(error, computation, context)
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
         self._run.start.end_step()
         return context.computation, proceed
 
+    def _after_error(self, error: Exception, computation: StepComputation, context: StepContext | None) -> bool:
+        """Put back what the loop has computed; return whether to make the update from it."""
+        if context is not None:
+            context.restore()
+            if context.all_gave_up:
+                self._withdrawn = True
+                return self._last_word.before_update(context) is not Decision.SKIP
+        if isinstance(error, PeerGaveUpError):
+            self._withdrawn = True
+        elif not self._is_asked:
+            self.withdraw()
+        # Alone in an error, a process of several must not step out of line; the others would go on.
+        return self._run.votes.several or self._run.scaler is not None or computation.numbers.finite
+
     def _ask(self, context: StepContext) -> bool:
         asked = [policy.inspect(context) for policy in self._policies]
         self._is_asked = True
-        wanted = context.settle_alarm(asked)
-        for policy, wants in zip(self._policies, wanted, strict=True):
-            if not wants:
-                continue
-            decision = policy.before_update(context)
-            if not isinstance(decision, Decision):  # None, of one that only looks, would skip every update
-                given = f"{type(policy).__name__}.before_update gave {decision!r}"
-                raise TypeError(f"{given}; Decision.PASS, ACCEPT or SKIP is due")
+        settled = context.settle_alarm(asked)
+        wanted = [policy for policy, wants in zip(self._policies, settled, strict=True) if wants]
+        # Whom an error keeps from the next vote the others would wait for. A policy that is asked in every step only
+        # looks, as a rule: there the others learn of an error in the next step, which costs healthy steps nothing.
+        checks = self._run.votes.several and (context.suspicious or settled != self._asked_before)
+        self._asked_before = settled
+        for policy in wanted:
+            try:
+                decision = _decision(policy, context)
+            except Exception as error:
+                if checks:
+                    context.give_up(error)
+                raise
+            if checks:
+                context.check_peers()
             if decision is not Decision.PASS:
                 return decision is Decision.ACCEPT
         return True
@@ -238,3 +253,11 @@ class PolicyRunner:
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])
+
+
+def _decision(policy: Policy, context: StepContext) -> Decision:
+    decision = policy.before_update(context)
+    if not isinstance(decision, Decision):  # None, of one that only looks, would skip every update
+        given = f"{type(policy).__name__}.before_update gave {decision!r}"
+        raise TypeError(f"{given}; Decision.PASS, ACCEPT or SKIP is due")
+    return decision

@@ -20,8 +20,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.monitor import Hang, HangWatch, TrainingMonitor
+from rmetric.monitor.dispersion.workers import Communication, communication_of
 from tests.live.processes import main
 
+SLOW_NETWORK_AT = 50
+"""Record, of two steps, in which it is."""
 Sleep = Callable[[str, int], float]
 """Phase and step → seconds."""
 
@@ -97,6 +100,28 @@ def waits_for_an_evaluation(folder: Path, rank: int) -> None:
         return 0.004
 
     train(folder, rank, 50, seconds, lambda model, monitor: monitors.append(monitor))
+
+
+def pauses_alone(folder: Path, rank: int) -> None:
+    """The second worker pauses now and then, in steps with a record and between two; once the network is slow."""
+    monitors: list[TrainingMonitor] = []
+    networks: list[Communication] = []
+
+    def seconds(phase: str, step: int) -> float:
+        if phase == "input" and step == 2 * SLOW_NETWORK_AT:
+            networks[0].delay_s = 0.5
+        if phase == "input" and step == 2 * SLOW_NETWORK_AT + 1:
+            networks[0].delay_s = 0.0
+        if phase == "input" and rank == 1 and step in (80, 91):
+            with monitors[0].paused():
+                time.sleep(0.5)
+        return 0.004
+
+    def made(model: nn.Module, monitor: TrainingMonitor) -> None:
+        monitors.append(monitor)
+        networks.append(communication_of(model))  # type: ignore[arg-type]
+
+    train(folder, rank, 110, seconds, made, record_every=2)
 
 
 # -- hangs ------------------------------------------------------------------------------------------------------------
@@ -190,6 +215,7 @@ if __name__ == "__main__":
             "slow_forward": slow_forward,
             "stalls": stalls,
             "waits_for_an_evaluation": waits_for_an_evaluation,
+            "pauses_alone": pauses_alone,
             "deadlock_in_data_loading": deadlock_in_data_loading,
             "never_enters_the_collective": never_enters_the_collective,
             "stopped": stopped,

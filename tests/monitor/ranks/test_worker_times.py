@@ -9,6 +9,7 @@ import pytest
 from rmetric.log_reader import read_log
 from rmetric.records import Run
 from tests.live.processes import needs_gloo, run_processes
+from tests.monitor.ranks.scenarios import SLOW_NETWORK_AT
 
 SCENARIOS = "tests.monitor.ranks.scenarios"
 
@@ -53,3 +54,10 @@ def test_a_worker_that_waits_for_anothers_evaluation_is_not_slow(tmp_path: Path)
     assert not {40, 47} & {*slow}
     (times,) = [event for event in run.events if event["event"] == "WORKER_TIMES" and event["step"] == 40]
     assert all(seconds < 0.3 for seconds in times["input_s"])
+
+
+def test_a_step_in_which_another_worker_pauses_is_not_slow_and_one_that_all_wait_in_is_nobodys(tmp_path: Path) -> None:
+    run = _run(tmp_path, "pauses_alone")
+    [slow] = [event for event in run.events if event["event"] == "HARDWARE_EVENT"]
+    assert slow["step"] == 2 * SLOW_NETWORK_AT
+    assert "worker" not in slow

@@ -11,7 +11,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import GoBack, RecomputeStep, RestoreState, SkipUpdate, TrainingStopped
+from rmetric.monitor.repair import Decision, GoBack, Policy, RecomputeStep, RestoreState, SkipUpdate, TrainingStopped
+from rmetric.monitor.repair.context import StepContext
 from tests.live.processes import main
 
 STEPS, FLIP_STEP, VICTIM = 24, 20, 1
@@ -22,6 +23,22 @@ def network() -> nn.Module:
     """With dropout: each process has its own random numbers."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 32), nn.Tanh(), nn.Dropout(0.2), nn.Linear(32, 3))
+
+
+class Failing(Policy):
+    """Fails in one process."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank, self.last_step = rank, 0
+
+    def inspect(self, context: StepContext) -> bool:
+        self.last_step = context.step
+        return context.step == FLIP_STEP
+
+    def before_update(self, context: StepContext) -> Decision:
+        if self.rank == VICTIM:
+            raise ValueError("mine")
+        return Decision.PASS
 
 
 class Training:
@@ -44,7 +61,9 @@ class Training:
             output.register_hook(lambda gradient: gradient * 1e6)
         loss = (output - data[:, :3]).square().mean()
         loss.backward()
-        if wrong and self.kind == "after":  # in the memory of one process, after all have averaged
+        if self.kind == "fails" and self.rank == VICTIM and self.step == FLIP_STEP and self.done == 2:
+            raise MemoryError("full")
+        if wrong and self.kind in ("after", "fails"):  # in the memory of one process, after all have averaged
             local(next(self.model.parameters()).grad).view(-1)[0] = torch.nan
         return loss.detach()
 
@@ -80,11 +99,16 @@ def outcome(rank: int, wrap: Any, flips: int, kind: str, policies: list[Any]) ->
             for repair in monitor.repairs
         ]
         told = [[repair.message, repair.details.get("elements")] for repair in monitor.repairs]
+        reasons = [list(repair.reasons) for repair in monitor.repairs if repair.verdict != "agrees"]
         enabled = monitor.enabled
     pairs = zip(training.model.parameters(), twin.model.parameters(), strict=True)
     same = all(torch.equal(local(one), local(other)) for one, other in pairs)
     skipped = [step for step, made in enumerate(proceeded, 1) if not made]
-    return {"repairs": repairs, "told": told, "same": same, "skipped": skipped, "enabled": enabled}
+    weights = sum(float(local(parameter).detach().double().sum()) for parameter in training.model.parameters())
+    return {
+        "repairs": repairs, "told": told, "reasons": reasons, "same": same, "skipped": skipped, "enabled": enabled,
+        "weights": weights, "last_step": getattr(policies[0], "last_step", None),
+    }  # fmt: skip
 
 
 def distributed(folder: Path, rank: int) -> dict[str, Any]:
@@ -96,6 +120,9 @@ def distributed(folder: Path, rank: int) -> dict[str, Any]:
         "after": outcome(rank, wrap, 1, "after", [RecomputeStep()]),
         "memory": outcome(rank, wrap, 1, "memory", [RestoreState(), RecomputeStep()]),
         "stays": outcome(rank, wrap, 99, "backward", [RecomputeStep(), SkipUpdate(certain=False)]),
+        "recompute_fails": outcome(rank, wrap, 1, "fails", [RecomputeStep()]),
+        "policy_fails": outcome(rank, wrap, 1, "after", [Failing(rank), RecomputeStep()]),
+        "policy_fails_calmly": outcome(rank, wrap, 0, "after", [Failing(rank)]),
         "sharded": outcome(rank, fully_shard, 1, "backward", [RestoreState(), RecomputeStep()]),
     }
 

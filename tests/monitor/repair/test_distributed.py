@@ -41,6 +41,29 @@ def test_a_gradient_that_is_wrong_in_one_process_is_repaired_in_all_and_the_work
         assert process[scenario]["same"]
 
 
+def test_every_process_tells_why_a_step_was_suspicious_in_one_of_them(found: list[dict[str, Any]]) -> None:
+    here = ["a gradient is not finite"]
+    there = [f"worker 1: {reason}" for reason in here]
+    assert [process["after"]["reasons"] for process in found] == [[there], [here], [there]]
+
+
+@pytest.mark.parametrize("scenario", ["recompute_fails", "policy_fails"])
+def test_an_error_in_one_process_ends_the_repairs_of_all_in_its_step(
+    found: list[dict[str, Any]], scenario: str
+) -> None:
+    for process in found:
+        [repair] = process[scenario]["repairs"]
+        assert repair[:3] == [20, "RefuseUpdate", "refused"]  # all of them leave out the update of one's NaN
+        assert process[scenario]["skipped"] == [20]
+        assert process[scenario]["enabled"]
+        assert process[scenario]["weights"] == found[0][scenario]["weights"]
+
+
+def test_nor_does_it_take_the_others_a_step_longer_where_none_is_suspicious(found: list[dict[str, Any]]) -> None:
+    for process in found:
+        assert (process["policy_fails_calmly"]["last_step"], process["policy_fails_calmly"]["same"]) == (20, True)
+
+
 def test_a_weight_that_changed_in_one_process_is_restored(found: list[dict[str, Any]]) -> None:
     restored = [[item for item in process["memory"]["repairs"] if item[2] == "restored"] for process in found]
     assert [len(items) for items in restored] == [1, 1, 1]
