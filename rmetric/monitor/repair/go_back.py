@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -18,7 +18,7 @@ from rmetric.monitor.repair.fatal import FatalRule
 from rmetric.monitor.repair.lower_learning_rate import ReducedRate
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
-from rmetric.state import restore, state_of
+from rmetric.state import state_of
 
 
 @dataclass(kw_only=True)
@@ -201,7 +201,7 @@ class GoBack(Policy):
     def _load(self, chosen: Checkpoint, step: int) -> None:
         assert self.load is not None and self._rate is not None
         self.load(chosen.snapshot)
-        self.rule, self._waiting = restore(replace(self.rule), chosen.history), ""  # into a fresh one
+        self.rule, self._waiting = self.rule.resumed(chosen.history), ""
         self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
         self._went_back_at, self._went_to = step, chosen.position
         self._undone = step + 1 - chosen.position
@@ -231,7 +231,7 @@ class GoBack(Policy):
         return {"rule": state_of(self.rule), "counters": self._counters, "rate_left": rate_left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule = restore(replace(self.rule), state["rule"])
+        self.rule = self.rule.resumed(state["rule"])
         for name in self._counters:
             setattr(self, name, state["counters"][name])
         if self._rate is not None:
