@@ -37,5 +37,6 @@ class ClipGradients(LimitedPolicy):
         if not limit < norm < float("inf") or not self.allows(context.step):
             return Decision.PASS
         nn.utils.clip_grad_norm_(context.parameters, limit)
+        context.sound = False  # what was clipped must not let the next one of a burst pass
         context.report(self, "clipped", details={"grad_norm": norm, "clipped_to": limit})
         return Decision.PASS

@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rmetric.measurements import Observation, in_convention
@@ -64,6 +66,10 @@ class GradientSnapshot:
     gradients: list[Tensor | None]
 
 
+def _left_to_policies(alarm: Alarm | None) -> Alarm | None:
+    return None if alarm is None or alarm.left_to_scaler else alarm
+
+
 class StepContext:
     """One step, between its backward pass and its update.
 
@@ -93,6 +99,9 @@ class StepContext:
         self._ever_certain = self.certain
         self.can_recompute = recompute is not None
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
+        self.sound = False
+        """True if what is unusual in this step turned out to be right, and goes into the update as it is: set by a
+        policy that knows. It raises the bar for its like."""
         self.reasons: tuple[str, ...] = self._alarm.reasons if self._alarm else ()
         """Reasons why the first computation was suspicious."""
         self._first_snapshot: GradientSnapshot | None = None
@@ -102,7 +111,11 @@ class StepContext:
     @property
     def alarm(self) -> Alarm | None:
         """Alarm of the latest computation in this process; ``None``: not suspicious, or left to the gradient scaler."""
-        return None if self._alarm is None or self._alarm.left_to_scaler else self._alarm
+        return _left_to_policies(self._alarm)
+
+    def is_unusual_by(self, factors: NDArray[np.float64]) -> bool:
+        """Return whether there is an alarm with these factors k of :class:`Suspicion`, such as those of steps ago."""
+        return _left_to_policies(self.suspicion.judge(self.computation.numbers, factors)) is not None
 
     @property
     def worth_recomputing(self) -> bool:

@@ -159,6 +159,7 @@ class RecomputeStep(Policy):
                 if before is not first:
                     return "transient"
                 context.restore()  # what a tolerance has covered, too
+                context.sound = True
                 return "agrees"
             before = context.keep()
         return "unsettled"

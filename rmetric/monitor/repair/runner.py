@@ -128,7 +128,7 @@ class PolicyRunner:
             context = StepContext(self._run, step, computation, recompute, alerts, seen)
             proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
             if proceed:
-                self._run.suspicion.accept(context.computation.numbers)
+                self._run.suspicion.accept(context.computation.numbers, sound=context.sound)
         except TrainingStopped as verdict:  # raised by the monitor, when the record of this step is written
             self._stopped, proceed = verdict, False
         except PeerGaveUpError as error:
@@ -159,6 +159,7 @@ class PolicyRunner:
                 given = f"{type(policy).__name__}.before_update gave {decision!r}"
                 raise TypeError(f"{given}; Decision.PASS, ACCEPT or SKIP is due")
             if decision is not Decision.PASS:
+                context.sound = decision is Decision.ACCEPT
                 return decision is Decision.ACCEPT
         return True
 
