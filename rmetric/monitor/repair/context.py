@@ -92,7 +92,7 @@ class StepContext:
         self.suspicion, self.votes = run.suspicion, run.votes
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
-        self._alarm: Alarm | None = run.suspicion.judge(computation.numbers)
+        self._alarm: Alarm | None = self._judged()
         self.suspicious, self.certain = self._state_of_alarm()
         """True if the latest computation is suspicious in any process; and if it has, in any process, numbers that no
         healthy step has."""
@@ -176,11 +176,14 @@ class StepContext:
         with torch.enable_grad():
             loss = self._recompute()
         self.computation = self._run.measure(self.step, loss)
-        self._alarm = self.suspicion.judge(self.computation.numbers)
+        self._alarm = self._judged()
         votes = [*self._state_of_alarm(), self._run.start.missed]
         self.suspicious, self.certain, missed = self.votes.any(votes)
         self._ever_certain |= self.certain
         return not missed
+
+    def _judged(self) -> Alarm | None:
+        return self.suspicion.judge(self.computation.numbers, broken_buffers=self._run.start.broken_buffers())
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
         """Agree with all processes on what each knows alone, and on who wants to be asked. One collective.

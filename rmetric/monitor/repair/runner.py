@@ -144,6 +144,8 @@ class PolicyRunner:
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
+        if not (proceed and context.computation.numbers.finite):  # a gradient scaler leaves the latter out
+            self._run.start.mend_buffers()
         self._run.start.end_step()
         return context.computation, proceed
 

@@ -30,9 +30,10 @@ class Alarm:
 class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
-    Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0 with a loss that is not; a loss
-    of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler (``patience``) a few steps in a
-    row whose loss alone is finite are not certain: it finds its scale that way.
+    Certain signs: a loss or a gradient that is not finite; a buffer that is not finite any more (one activation spoils
+    the running statistics of batch normalisation, and no later batch mends them); a gradient norm of exactly 0 with a
+    loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler
+    (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale that way.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
@@ -111,8 +112,22 @@ class Suspicion:
         """The k of each x now."""
         return self._factor.copy()
 
-    def judge(self, numbers: StepNumbers, factors: NDArray[np.float64] | None = None) -> Alarm | None:
-        """Test the numbers of a computation, by other ``factors`` if they are given; changes nothing that is known."""
+    def judge(
+        self,
+        numbers: StepNumbers,
+        factors: NDArray[np.float64] | None = None,
+        *,
+        broken_buffers: Sequence[str] = (),
+    ) -> Alarm | None:
+        """Test the numbers of a computation; changes nothing that is known.
+
+        Parameters
+        ----------
+        factors
+            Other k, in place of those of now.
+        broken_buffers
+            Names of the buffers that are not finite any more.
+        """
         self._follow(numbers.names)
         loss, norms = numbers.scalars["training_loss"], numbers.norms
         if loss == 0.0 and not norms.any() and not numbers.parts.any():  # as where all examples keep their margin
@@ -122,13 +137,14 @@ class Suspicion:
             reasons.append("the loss is not finite")
         if broken:
             reasons.append("a gradient is not finite")
+        reasons += [f"the buffer {name} is not finite any more" for name in broken_buffers[:1]]
         if len(norms) and not norms.any():
             reasons.append("the gradient is exactly zero")
         if self._uniform(loss):
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
             return self._unusual(numbers, self._limit if factors is None else self._limits(factors))
-        overflow = broken and math.isfinite(loss) and self._broken_row < self.patience
+        overflow = broken and math.isfinite(loss) and not broken_buffers and self._broken_row < self.patience
         tensors = tuple(numbers.named(~np.isfinite(norms)))
         return Alarm(tuple(reasons), tensors, certain=not overflow, left_to_scaler=overflow)
 
