@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
@@ -91,8 +92,9 @@ class GoBack(Policy):
             raise UserError("GoBack needs save= and load= together, or neither")
         if not 0.0 < self.learning_rate_factor <= 1.0:
             raise UserError(f"learning_rate_factor is {self.learning_rate_factor}; it must be above 0 and at most 1")
-        if self.every < 0 or min(self.keep, self.max_tries) < 1:
-            raise UserError("GoBack needs every= of at least 0, and keep= and max_tries= of at least 1")
+        check_number("every", self.every, least=0, example=50)
+        check_number("keep", self.keep, "checkpoints", example=2)
+        check_number("max_tries", self.max_tries, "times", example=4)
         self._checkpoints = Checkpoints(self.keep, self.hindsight, self._drop)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:

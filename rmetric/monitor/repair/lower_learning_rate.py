@@ -10,6 +10,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, InterventionPolicy
@@ -35,6 +36,7 @@ class LowerLearningRate(InterventionPolicy):
     def __post_init__(self) -> None:
         if not 0.0 < self.factor < 1.0:
             raise UserError(f"factor is {self.factor}; it must lie between 0 and 1")
+        check_number("steps", self.steps, "updates", example=100)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._rate = ReducedRate(optimizer, self.factor)

@@ -26,6 +26,7 @@ from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.records import Event
 from rmetric.state import restore, state_of
+from rmetric.verdict import REPAIRS_ENDED
 
 
 @dataclass(kw_only=True)
@@ -206,6 +207,7 @@ class PolicyRunner:
             where, on_one_line(error), exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self.enabled = False
+        self._note({"event": REPAIRS_ENDED, "step": self.asked_in})
 
     def withdraw(self) -> None:
         """Let the others know, once, that this process repairs nothing any more; they ask it in their next step."""

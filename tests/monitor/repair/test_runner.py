@@ -185,6 +185,30 @@ def test_policies_leave_a_scaler_to_find_its_scale() -> None:
     assert {repair.verdict for repair in monitor.repairs if repair.policy == "RecomputeStep"} == {"agrees"}
 
 
+def test_a_recomputation_that_returns_no_loss_is_told_in_one_line_and_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy, log = Toy(), tmp_path / "run.jsonl"
+
+    def compute() -> None:
+        toy.compute()
+
+    with (
+        caplog.at_level(logging.INFO, "rmetric"),
+        toy.watch(policy=RecomputeStep(), log=log, announce=True) as monitor,
+    ):
+        for _ in range(5):
+            loss = toy.compute()
+            assert monitor.step(loss, recompute=compute)  # type: ignore[arg-type]
+            toy.optimizer.step()
+    told = [message for message in caplog.messages if "nothing is repaired any more" in message]
+    assert [message.partition("step 3, ")[2] for message in told] == [
+        "recompute must return the loss of the step; it has returned None"
+    ]
+    assert "nothing could be repaired any more from step 3 on" in caplog.messages[-1]
+    assert [event["step"] for event in lines_of(log.read_bytes()) if event["event"] == "REPAIRS_ENDED"] == [3]
+
+
 def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(Policy):
         def close(self) -> None:
