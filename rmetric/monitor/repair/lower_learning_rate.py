@@ -9,11 +9,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from rmetric.detectors import ROBUST
 from rmetric.errors import UserError
 from rmetric.monitor.arguments import check_number
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.repair.context import StepContext
-from rmetric.monitor.repair.policy import Decision, InterventionPolicy
+from rmetric.monitor.repair.policy import Decision, InterventionPolicy, InterventionRule
 
 
 @dataclass(kw_only=True)
@@ -31,6 +32,9 @@ class LowerLearningRate(InterventionPolicy):
     """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
     """Number of updates with the lower rate."""
+    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,)))
+    """Rule for when to intervene, and how often; with alerts of the robust R-Metric, which sees a rate that is too large:
+    it hardly ever makes gradients that are unusual one step after the other."""
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
