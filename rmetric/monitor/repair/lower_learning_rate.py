@@ -33,8 +33,8 @@ class LowerLearningRate(InterventionPolicy):
     steps: int = 100
     """Number of updates with the lower rate."""
     when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,)))
-    """Rule for when to intervene, and how often; with alerts of the robust R-Metric, which sees a rate that is too large:
-    it hardly ever makes gradients that are unusual one step after the other."""
+    """Rule for when to intervene, and how often. By default also after an alert of the robust R-Metric: a rate that is
+    too large hardly ever makes gradients unusual in one step after the other."""
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
