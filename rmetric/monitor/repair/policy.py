@@ -114,7 +114,7 @@ def checked_policies(policies: Policy | Iterable[Policy] | None) -> tuple[Policy
 class InterventionRule:
     """Tells when to intervene: at a certain alarm, at alarms several steps in a row, or after a named detector's alert.
 
-    A single unusual step is no reason to change a training: about one healthy step in a thousand is unusual.
+    A single unusual step is no reason to change a training: of a thousand healthy steps one to five are unusual.
     """
 
     on: Sequence[str] = ()
