@@ -168,7 +168,9 @@ class Suspicion:
         return Alarm(tuple(text for there, text in kinds if there), tensors)
 
     def _limits(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Least unusual deviations with these factors."""
+        """Least unusual deviations with these factors, which may be from before some parameters came."""
+        new = len(self._deviation) - len(factors)
+        factors = np.insert(factors, [len(factors) - 3] * new, float(self.threshold)) if new else factors
         limits: NDArray[np.float64] = np.maximum(factors * self._deviation, self.least)
         if self._seen.min() < self.warm_up:
             limits[self._seen < self.warm_up] = np.inf

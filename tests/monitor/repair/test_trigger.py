@@ -155,6 +155,8 @@ def test_what_raised_the_bar_is_unusual_by_the_factors_of_before() -> None:
     suspicion.accept(item)
     assert suspicion.judge(item) is None
     assert suspicion.judge(item, before) is not None
+    with_new = StepNumbers([0, 1, 2, 3], np.array([1.0, 20.0, 3.0, 5.0]), np.array([]), item.scalars, (*NAMES, "d"))
+    assert suspicion.judge(with_new, before) is not None
 
 
 def test_a_tensor_without_a_gradient_is_not_unusual() -> None:
