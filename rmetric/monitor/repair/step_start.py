@@ -119,9 +119,9 @@ class StepStart:
             self._buffers[index].copy_(began[index])
 
     def _newly_broken(self) -> list[int]:
-        began = (self._found or self._ended).buffers
         broken = _broken(self._buffers, self._can_break)
-        return [index for index in broken if index not in _broken(began, broken)]
+        before = {*_broken((self._found or self._ended).buffers, broken)}
+        return [index for index in broken if index not in before]
 
     def end_step(self) -> None:
         """End the step; the next forward pass begins another one."""
