@@ -17,6 +17,9 @@ STATE = "STATE"
 """Event of a state in which a run is: ``state``, one of :data:`rmetric.states.RECOGNISERS`, ``since``, ``sure``; with
 ``over`` where it is in that state no more, with ``at_end`` where the run has ended by then."""
 
+REPAIRS_ENDED = "REPAIRS_ENDED"
+"""Event of an error in a policy, or in what it calls: from this step on nothing is repaired any more."""
+
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
     "other optimizer": "the optimizer that was watched updates no parameter of the model",
@@ -63,6 +66,8 @@ class RunSummary:
     """Ways in which the training loop called the monitor at the wrong place; what it saw is then not the training."""
     remarks: list[str] = field(default_factory=list)
     """Keys of :data:`REMARKS`."""
+    unrepaired_since: int | None = field(default=None, init=False)
+    """Step in which repairs ended before the run did."""
     ended: str = ""
     """Event that ended the run; empty: none has."""
     reason: str = ""
@@ -86,6 +91,8 @@ class RunSummary:
             self._note_state(event)
         elif kind == CALL_ORDER:
             self._note_call(str(event.get("wrong")))
+        elif kind == REPAIRS_ENDED:
+            self.unrepaired_since = step_of(event)
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step
@@ -147,6 +154,8 @@ class RunSummary:
         lasting = {} if self.ended == FAILURE else self.states  # that of a look before it failed
         states = "".join(f"; {state} since step {since:,}" for state, since in lasting.items())
         repairs = f"; {_counted(self.repairs, 'repair')}" if self.repairs else ""
+        if self.unrepaired_since is not None:
+            repairs += f"; nothing could be repaired any more from step {self.unrepaired_since:,} on"
         warnings = f"; {_counted(self.warnings, 'warning')} of workers" if self.warnings else ""
         calls = f"; {_counted(self.wrong_calls, 'wrong call')} of the monitor" if self.wrong_calls else ""
         found = f"{_counted(self.alerts, 'alert')} in {_counted(self.records, 'record')}"

@@ -75,6 +75,11 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             "in order as far as it was watched: no alert in 100 records; "
             "the optimizer that was watched made no updates any more",
         ),
+        (
+            [*RECORDS, {"event": "REPAIRS_ENDED", "step": 3}, SUCCESS],
+            "in order as far as it was watched: no alert in 100 records; "
+            "nothing could be repaired any more from step 3 on",
+        ),
         ([SUCCESS], "too short to be judged: no alert in no record"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, get_args
 
@@ -88,6 +88,24 @@ def usable_loss(loss: Any) -> Tensor | None:
         return None
     readable = tensor.layout is torch.strided and not (tensor.is_complex() or tensor.is_quantized or tensor.is_meta)
     return tensor if readable and tensor.numel() == 1 else None
+
+
+def check_recompute(recompute: Any) -> None:
+    """Raise :class:`UserError` unless this is a function, or left out."""
+    if recompute is not None and not callable(recompute):
+        raise UserError(f"recompute must be a function that computes the step again, not {recompute!r}")
+
+
+def returning_loss(recompute: Callable[[], Any]) -> Callable[[], Any]:
+    """The same function, which raises :class:`UserError` unless it returns a loss."""
+
+    def checked() -> Any:
+        loss = recompute()
+        if usable_loss(loss) is None:
+            raise UserError(f"recompute must return the loss of the step; it has returned {_kind(loss)}")
+        return loss
+
+    return checked
 
 
 def check_options(

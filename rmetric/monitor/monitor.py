@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.arguments import hardware_report
+from rmetric.monitor.arguments import check_recompute, hardware_report
 from rmetric.monitor.ending import Failure
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.hardware import HardwareWatch
@@ -212,7 +212,13 @@ class TrainingMonitor:
         -------
         bool
             Whether to go on with the update. Always ``True`` unless ``sync=True`` or a policy skips it.
+
+        Raises
+        ------
+        UserError
+            For a ``recompute`` that is no function.
         """
+        check_recompute(recompute)
         try:
             return self._run.step(loss, recompute)
         except TrainingStopped as verdict:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.answers import AnswerWatch
-from rmetric.monitor.arguments import check_state, hardware_report, usable_loss
+from rmetric.monitor.arguments import check_state, hardware_report, returning_loss, usable_loss
 from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS, CallOrder
 from rmetric.monitor.ending import AtExit, Closable, Failure, close_all, ended, failed
 from rmetric.monitor.guard import never_raises
@@ -145,7 +145,7 @@ class RunWatch:
     ) -> tuple[StepComputation, bool]:
         """What the update is to be made from, and whether to make it, as the policies say."""
         policies.enabled &= self.answers is None or not self.answers.too_late
-        recompute = self.measurer.restarting(recompute) if recompute else None
+        recompute = None if recompute is None else self.measurer.restarting(returning_loss(recompute))
         before, seen = self.pipeline.exceeded, self.pipeline.last
         decided = policies.before_update(self.step_number, computation, recompute, before, seen)
         if self.answers is not None and self.votes is None and not policies.enabled:

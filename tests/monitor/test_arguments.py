@@ -13,7 +13,7 @@ import torch
 from rmetric.diagnosis import diagnose
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.repair import RecomputeStep
+from rmetric.monitor.repair import ClipGradients, GoBack, LowerLearningRate, RecomputeStep, RestoreState
 from rmetric.replay import replay_log
 from tests.monitor.common import small_loss, small_training
 
@@ -54,6 +54,28 @@ def test_an_option_of_the_wrong_kind(options: dict[str, Any], message: str) -> N
 def test_a_policy_with_a_wrong_number(retries: Any) -> None:
     with pytest.raises(UserError, match="max_retries must be a whole number, at least 1"):
         RecomputeStep(max_retries=retries)
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "message"),
+    [
+        (RecomputeStep, {"tolerance": -1.0}, "tolerance is -1.0; it must be a share of the gradient, 0 or more"),
+        (RestoreState, {"check_every": 0}, "check_every must be a whole number of steps, at least 1"),
+        (ClipGradients, {"norm": 0.0}, "norm is 0.0; it must be above 0"),
+        (ClipGradients, {"norm": math.nan}, "norm is nan; it must be above 0"),
+        (LowerLearningRate, {"steps": -1}, "steps must be a whole number of updates, at least 1"),
+        (GoBack, {"every": 2.5}, "every must be a whole number of steps, at least 0"),
+    ],
+)
+def test_a_policy_with_a_setting_that_cannot_be_right(policy: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        policy(**options)
+
+
+def test_a_recomputation_that_is_no_function() -> None:
+    monitor = TrainingMonitor(*small_training(), hardware=False, announce=False, policy=RecomputeStep())
+    with monitor, pytest.raises(UserError, match="recompute must be a function that computes the step again, not 3"):
+        monitor.step(1.0, recompute=3)  # type: ignore[arg-type]
 
 
 def test_of_several_optimizers_one_is_asked_for() -> None:

@@ -8,7 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from rmetric.errors import LOGGER, on_one_line
@@ -68,6 +70,10 @@ class GradientSnapshot:
     gradients: list[Tensor | None]
 
 
+def _left_to_policies(alarm: Alarm | None) -> Alarm | None:
+    return None if alarm is None or alarm.left_to_scaler else alarm
+
+
 class StepContext:
     """One step, between its backward pass and its update.
 
@@ -90,13 +96,16 @@ class StepContext:
         self.suspicion, self.votes = run.suspicion, run.votes
         self.computation = self.first = computation
         """The latest computation, and the one that the training loop made."""
-        self._alarm: Alarm | None = run.suspicion.judge(computation.numbers)
+        self._alarm: Alarm | None = self._judged()
         self.suspicious, self.certain = self._state_of_alarm()
         """True if the latest computation is suspicious in any process; and if it has, in any process, numbers that no
         healthy step has."""
         self._ever_certain = self.certain
         self.can_recompute = recompute is not None
         """True if :meth:`recompute` can be called; the same in all processes once the alarm is settled."""
+        self.sound = False
+        """True if what is unusual in this step turned out to be right, and goes into the update as it is: set by a
+        policy that knows. It raises the bar for its like."""
         self.reasons: tuple[str, ...] = self._alarm.reasons if self._alarm else ()
         """Reasons why the first computation was suspicious."""
         self.all_gave_up = False
@@ -108,7 +117,11 @@ class StepContext:
     @property
     def alarm(self) -> Alarm | None:
         """Alarm of the latest computation in this process; ``None``: not suspicious, or left to the gradient scaler."""
-        return None if self._alarm is None or self._alarm.left_to_scaler else self._alarm
+        return _left_to_policies(self._alarm)
+
+    def is_unusual_by(self, factors: NDArray[np.float64]) -> bool:
+        """Return whether there is an alarm with these factors k of :class:`Suspicion`, such as those of steps ago."""
+        return _left_to_policies(self.suspicion.judge(self.computation.numbers, factors)) is not None
 
     @property
     def worth_recomputing(self) -> bool:
@@ -170,13 +183,16 @@ class StepContext:
             with torch.enable_grad():
                 loss = self._recompute()
             self.computation = self._run.measure(self.step, loss)
-            self._alarm = self.suspicion.judge(self.computation.numbers)
+            self._alarm = self._judged()
         except Exception as error:
             self.give_up(error)
             raise
         self.suspicious, self.certain, missed = self._vote(*self._state_of_alarm(), self._run.start.missed)
         self._ever_certain |= self.certain
         return not missed
+
+    def _judged(self) -> Alarm | None:
+        return self.suspicion.judge(self.computation.numbers, broken_buffers=self._run.start.broken_buffers())
 
     def settle_alarm(self, wanted: Sequence[bool]) -> list[bool]:
         """Agree with all processes on what each knows alone, and on who wants to be asked. One collective.

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from rmetric.detectors import StreamingDetector, default_detectors
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
+from rmetric.state import restore, state_of
 
 LEAST_REFERENCE = 20
 """Losses that a reference needs."""
@@ -24,13 +27,14 @@ class FatalRule:
 
     - ``stays`` of the last ``of`` losses lie above the ``quantile`` of the ``reference`` losses before the first sign,
       and the newest validation loss, if there was one before the sign, is worse than ``evaluations`` before it,
-    - or the loss, the last validation loss or a gradient is not finite, ``broken`` times in a row. (A gradient of 0 is
-      health where all examples of a batch are solved.)
+    - or the loss or a gradient is not finite, in ``broken`` records in a row, or the validation loss, in
+      ``broken_evaluations`` evaluations in a row: one may be a mean over no batches. (A gradient of 0 is health where
+      all examples of a batch are solved.)
 
-    The sign is forgotten ``quiet`` records after the last alert. A loss says nothing of a training whose loss is no
-    measure of success (adversaries, a target network, an annealed term), or while a schedule starts anew: the learning
-    rate is ``restart`` times that of the reference, and has been as high before. Where a change of the training is
-    announced, sign and reference begin anew.
+    The sign is forgotten ``quiet`` records after the last alert, and not before the validation loss is finite again. A
+    loss says nothing of a training whose loss is no measure of success (adversaries, a target network, an annealed
+    term), or while a schedule starts anew: the learning rate is ``restart`` times that of the reference, and has been
+    as high before. Where a change of the training is announced, sign and reference begin anew.
 
     A rule has detectors of its own, so that one that has gone back with the weights judges the training that was kept.
 
@@ -43,6 +47,7 @@ class FatalRule:
     reference: int = 96
     """Losses before the first sign, at most."""
     broken: int = 3
+    broken_evaluations: int = 2
     quiet: int = 50
     evaluations: int = 2
     settling: int = 5
@@ -65,6 +70,8 @@ class FatalRule:
     _bar: float = field(init=False, repr=False, default=math.inf)
     _since_alert: int = field(init=False, repr=False, default=0)
     _broken_row: int = field(init=False, repr=False, default=0)
+    _broken_evaluations_row: int = field(init=False, repr=False, default=0)
+    """Evaluations up to the last one of this course: a rule that has gone back does not know of those it undid."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.stays <= self.of:
@@ -81,21 +88,38 @@ class FatalRule:
         loss = observation["training_loss"]
         scores = {detector.name: detector.update(observation) for detector in self._detectors}
         alert = any(scores[detector.name] > detector.threshold for detector in self._detectors)
-        no_number = not_finite(observation)
         if observation.announced:
             self._begin_anew()
-        self._broken_row = self._broken_row + 1 if no_number else 0
-        self._follow(observation.step, alert or no_number)
+        broken = self._count_broken(observation)
+        self._follow(observation.step, alert or self._broken_row > 0 or self._broken_evaluations_row > 0)
         if self.first_sign is None:
             self._learn(observation)
             return ""
         self._above.append(loss > self._bar and not self._starts_anew(observation["learning_rate"]))
         if observation.evaluated and observation.step > self.first_sign + self.settling:
             self._worse = observation["validation_loss"] > max(self._evaluated, default=-math.inf)
-        if self._broken_row >= self.broken:
-            return f"a loss or a gradient is not finite in {self._broken_row} records in a row"
+        if broken:
+            return broken
         if sum(self._above) >= self.stays and self._worse:
             return f"the loss has stayed above {self._bar:.4g} since step {self.first_sign + ahead}"
+        return ""
+
+    def resumed(self, state: Mapping[str, Any]) -> FatalRule:
+        """Another rule with these settings, which goes on from a state; an older state lacks what has come since."""
+        fresh = replace(self)
+        rule: FatalRule = restore(fresh, {**state_of(fresh), **state})
+        return rule
+
+    def _count_broken(self, observation: Observation) -> str:
+        """Return what is not finite for too long as of this record; empty: nothing. Only new evaluations count."""
+        self._broken_row = self._broken_row + 1 if _is_broken(observation) else 0
+        if observation.evaluated:
+            lost = math.isinf(observation["validation_loss"])
+            self._broken_evaluations_row = self._broken_evaluations_row + 1 if lost else 0
+        if self._broken_row >= self.broken:
+            return f"a loss or a gradient is not finite in {self._broken_row} records in a row"
+        if observation.evaluated and self._broken_evaluations_row >= self.broken_evaluations:
+            return f"the validation loss is not finite in {self._broken_evaluations_row} evaluations in a row"
         return ""
 
     def _begin_anew(self) -> None:
@@ -134,7 +158,7 @@ class FatalRule:
             self.first_sign = None
 
 
-def not_finite(observation: Observation) -> bool:
-    """Return whether a loss or a gradient of a record is not finite."""
-    values = (observation[name] for name in ("training_loss", "validation_loss", "grad_norm"))
+def _is_broken(observation: Observation) -> bool:
+    """Return whether the training loss or a gradient of a record is not finite."""
+    values = (observation[name] for name in ("training_loss", "grad_norm"))
     return any(map(math.isinf, values)) or observation["non_finite_count"] > 0

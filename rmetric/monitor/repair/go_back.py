@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
 from torch.optim import Optimizer
 
 from rmetric.errors import UserError
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.repair.checkpoints import Checkpoint, Checkpoints, HostCopies, Load, Save
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
 from rmetric.monitor.repair.lower_learning_rate import ReducedRate
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import WENT_BACK, RepairRecord
-from rmetric.state import restore, state_of
+from rmetric.state import state_of
 
 
 @dataclass(kw_only=True)
@@ -91,8 +92,9 @@ class GoBack(Policy):
             raise UserError("GoBack needs save= and load= together, or neither")
         if not 0.0 < self.learning_rate_factor <= 1.0:
             raise UserError(f"learning_rate_factor is {self.learning_rate_factor}; it must be above 0 and at most 1")
-        if self.every < 0 or min(self.keep, self.max_tries) < 1:
-            raise UserError("GoBack needs every= of at least 0, and keep= and max_tries= of at least 1")
+        check_number("every", self.every, least=0, example=50)
+        check_number("keep", self.keep, "checkpoints", example=2)
+        check_number("max_tries", self.max_tries, "times", example=4)
         self._checkpoints = Checkpoints(self.keep, self.hindsight, self._drop)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -201,7 +203,7 @@ class GoBack(Policy):
     def _load(self, chosen: Checkpoint, step: int) -> None:
         assert self.load is not None and self._rate is not None
         self.load(chosen.snapshot)
-        self.rule, self._waiting = restore(replace(self.rule), chosen.history), ""  # into a fresh one
+        self.rule, self._waiting = self.rule.resumed(chosen.history), ""
         self._tries, self._rollbacks = self._tries + 1, self._rollbacks + 1
         self._went_back_at, self._went_to = step, chosen.position
         self._undone = step + 1 - chosen.position
@@ -231,7 +233,7 @@ class GoBack(Policy):
         return {"rule": state_of(self.rule), "counters": self._counters, "rate_left": rate_left}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule = restore(replace(self.rule), state["rule"])
+        self.rule = self.rule.resumed(state["rule"])
         for name in self._counters:
             setattr(self, name, state["counters"][name])
         if self._rate is not None:

@@ -9,10 +9,12 @@ from typing import Any
 from torch import nn
 from torch.optim import Optimizer
 
+from rmetric.detectors import ROBUST
 from rmetric.errors import UserError
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.loop_probes import remove_hooks
 from rmetric.monitor.repair.context import StepContext
-from rmetric.monitor.repair.policy import Decision, InterventionPolicy
+from rmetric.monitor.repair.policy import Decision, InterventionPolicy, InterventionRule
 
 
 @dataclass(kw_only=True)
@@ -30,11 +32,15 @@ class LowerLearningRate(InterventionPolicy):
     """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
     """Number of updates with the lower rate."""
+    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,)))
+    """Rule for when to intervene, and how often. By default also after an alert of the robust R-Metric: a rate that is
+    too large hardly ever makes gradients unusual in one step after the other."""
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         if not 0.0 < self.factor < 1.0:
             raise UserError(f"factor is {self.factor}; it must lie between 0 and 1")
+        check_number("steps", self.steps, "updates", example=100)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._rate = ReducedRate(optimizer, self.factor)

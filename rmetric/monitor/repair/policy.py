@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 from torch.optim import Optimizer
 
@@ -112,39 +114,53 @@ def checked_policies(policies: Policy | Iterable[Policy] | None) -> tuple[Policy
 class InterventionRule:
     """Tells when to intervene: at a certain alarm, at alarms several steps in a row, or after a named detector's alert.
 
-    A single unusual step is no reason to change a training: about one healthy step in a thousand is unusual.
+    A single unusual step is no reason to change a training: of a thousand healthy steps one to five are unusual.
     """
 
     on: Sequence[str] = ()
     """Detectors of the monitor whose alerts count as well, such as ``r_metric_robust``."""
     patience: int = 3
-    """Unusual steps in a row that make an intervention."""
+    """Unusual steps in a row that make an intervention, all by the bar at the start of the row: a second computation
+    that agrees raises it, and makes what lasts no less unusual."""
     rest: int = 50
     """Least number of steps between two interventions."""
     most: int = 10
     """Most interventions in a run."""
     _row: int = field(init=False, repr=False, default=0)
+    _factors: NDArray[np.float64] | None = field(init=False, repr=False, default=None)
+    """Factors k of the first step of the row; ``None``: there is no row, or they are not known."""
     _next_step: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
 
     def applies(self, context: StepContext) -> bool:
         """Return whether to intervene in this step; call it once a step."""
-        self._row = self._row + 1 if context.alarm is not None else 0
+        self._count(context)
         if self._done >= self.most or context.step < self._next_step:
             return False
         certain = context.alarm is not None and context.alarm.certain
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
+    def _count(self, context: StepContext) -> None:
+        if context.alarm is None and (self._factors is None or not context.is_unusual_by(self._factors)):
+            self._row, self._factors = 0, None
+            return
+        self._row += 1
+        if self._factors is None:
+            self._factors = context.suspicion.factors
+
     def record(self, step: int) -> None:
         self._done += 1
         self._next_step = step + self.rest
-        self._row = 0
+        self._row, self._factors = 0, None
 
     def state_dict(self) -> dict[str, Any]:
-        return {"row": self._row, "next_step": self._next_step, "done": self._done}
+        factors = None if self._factors is None else self._factors.tolist()
+        return {"row": self._row, "factors": factors, "next_step": self._next_step, "done": self._done}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._row, self._next_step, self._done = state["row"], state["next_step"], state["done"]
+        factors = state.get("factors")  # an older state has none
+        self._factors = None if factors is None else np.array(factors)
 
 
 @dataclass(kw_only=True)

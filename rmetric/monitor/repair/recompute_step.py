@@ -91,6 +91,8 @@ class RecomputeStep(Policy):
     def __post_init__(self) -> None:
         if not isinstance(self.max_retries, int) or self.max_retries < 1:
             raise UserError(f"max_retries must be a whole number, at least 1, not {self.max_retries!r}")
+        if not self.tolerance >= 0.0:
+            raise UserError(f"tolerance is {self.tolerance}; it must be a share of the gradient, 0 or more")
         self._rehearsed = not self.rehearsal
         self._budgets = {kind: TokenBucket(share=self.max_share, burst=self.burst) for kind in ("unusual", "certain")}
 
@@ -159,6 +161,7 @@ class RecomputeStep(Policy):
                 if before is not first:
                     return "transient"
                 context.restore()  # what a tolerance has covered, too
+                context.sound = True
                 return "agrees"
             before = context.keep()
         return "unsettled"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from rmetric.errors import LOGGER
+from rmetric.monitor.arguments import check_number
 from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import Decision, Policy
@@ -126,6 +127,9 @@ class RestoreState(Policy):
     """Tensors of which a change was told to be meant."""
     _updates: int = field(init=False, repr=False, default=0)
     _done: int = field(init=False, repr=False, default=0)
+
+    def __post_init__(self) -> None:
+        check_number("check_every", self.check_every, example=1)
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         self._parameters = list(model.named_parameters())

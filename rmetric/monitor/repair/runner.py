@@ -26,6 +26,7 @@ from rmetric.monitor.transfer import StepComputation
 from rmetric.monitor.votes import Votes
 from rmetric.records import Event
 from rmetric.state import restore, state_of
+from rmetric.verdict import REPAIRS_ENDED
 
 
 @dataclass(kw_only=True)
@@ -130,7 +131,7 @@ class PolicyRunner:
             context = StepContext(self._run, step, computation, recompute, alerts, seen)
             proceed = self._ask(context) and self._last_word.before_update(context) is not Decision.SKIP
             if proceed:
-                self._run.suspicion.accept(context.computation.numbers)
+                self._run.suspicion.accept(context.computation.numbers, sound=context.sound)
         except TrainingStopped as verdict:  # raised by the monitor, when the record of this step is written
             self._stopped, proceed = verdict, False
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
@@ -138,6 +139,8 @@ class PolicyRunner:
             self._give_up(f"in step {step}", error)
         if context is None:
             return computation, proceed
+        if not (proceed and context.computation.numbers.finite):  # a gradient scaler leaves the latter out
+            self._run.start.mend_buffers()
         self._run.start.end_step()
         return context.computation, proceed
 
@@ -174,6 +177,7 @@ class PolicyRunner:
             if checks:
                 context.check_peers()
             if decision is not Decision.PASS:
+                context.sound = decision is Decision.ACCEPT
                 return decision is Decision.ACCEPT
         return True
 
@@ -218,6 +222,7 @@ class PolicyRunner:
             where, on_one_line(error), exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
         self.enabled = False
+        self._note({"event": REPAIRS_ENDED, "step": self.asked_in})
 
     def withdraw(self) -> None:
         """Let the others know, once, that this process repairs nothing any more; they ask it in their next step."""

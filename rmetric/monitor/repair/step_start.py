@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import random
 from collections.abc import Sequence
@@ -13,6 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.monitor.loop_probes import ModelHook
+from rmetric.monitor.tensors import gathered
+
+_WITH_NAN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""Types whose numbers torch can compare."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,9 @@ class StepStart:
     def __init__(self, model: nn.Module) -> None:
         tensors = [*model.parameters(), *model.buffers()]
         self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
-        self._buffers = list(model.buffers())
+        named = dict(model.named_buffers())
+        self._names, self._buffers = list(named), list(named.values())
+        self._can_break = [index for index, buffer in enumerate(self._buffers) if _can_break(buffer)]
         self._ended = self._now()
         """Where the step before ended."""
         self._found: Moment | None = None
@@ -100,14 +107,44 @@ class StepStart:
         for buffer, copy in zip(self._buffers, buffers, strict=True):
             buffer.copy_(copy)
 
+    def broken_buffers(self) -> list[str]:
+        """Names of the buffers that have got a NaN or +inf in this step (a mask has −inf). Waits for the device."""
+        return [self._names[index] for index in self._newly_broken()]
+
+    @torch.no_grad()
+    def mend_buffers(self) -> None:
+        """Put those buffers back to what they were when the step began: running statistics never lose a NaN."""
+        began = (self._found or self._ended).buffers
+        for index in self._newly_broken():
+            self._buffers[index].copy_(began[index])
+
+    def _newly_broken(self) -> list[int]:
+        broken = _broken(self._buffers, self._can_break)
+        before = {*_broken((self._found or self._ended).buffers, broken)}
+        return [index for index in broken if index not in before]
+
     def end_step(self) -> None:
         """End the step; the next forward pass begins another one."""
         self._ended, self._found, self._left = self._now(), None, None
 
     def close(self) -> None:
         self._handle.remove()
-        self._buffers, self._found, self._left = [], None, None
+        self._buffers, self._can_break, self._found, self._left = [], [], None, None
         self._ended = Moment((), [])
+
+
+def _can_break(buffer: Tensor) -> bool:
+    plain = type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_meta
+    return plain and buffer.numel() > 0 and buffer.dtype in _WITH_NAN
+
+
+@torch.no_grad()
+def _broken(buffers: Sequence[Tensor], chosen: Sequence[int]) -> list[int]:
+    """Those of the chosen indices whose tensors hold a NaN or +inf."""
+    if not chosen:
+        return []
+    largest = gathered(torch._foreach_max([buffers[index] for index in chosen])).tolist()
+    return [index for index, value in zip(chosen, largest, strict=True) if not value < math.inf]
 
 
 def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:

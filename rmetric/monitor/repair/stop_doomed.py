@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.fatal import FatalRule
 from rmetric.monitor.repair.policy import Decision, Policy, TrainingStopped
 from rmetric.monitor.repair.record import RepairRecord
-from rmetric.state import restore, state_of
+from rmetric.state import state_of
 
 
 def patient_rule() -> FatalRule:
     """A rule that waits until hardly any run comes back: 80 of 100 losses above the level before the first sign."""
-    return FatalRule(stays=80, of=100, quiet=100, broken=20)
+    return FatalRule(stays=80, of=100, quiet=100, broken=20, broken_evaluations=5)
 
 
 @dataclass(kw_only=True)
@@ -50,4 +50,4 @@ class StopDoomed(Policy):
         return {"rule": state_of(self.rule), "answered": self._answered}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.rule, self._answered = restore(replace(self.rule), state["rule"]), state["answered"]
+        self.rule, self._answered = self.rule.resumed(state["rule"]), state["answered"]

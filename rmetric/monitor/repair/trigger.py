@@ -30,9 +30,10 @@ class Alarm:
 class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
-    Certain signs: a loss or a gradient that is not finite; a gradient norm of exactly 0 with a loss that is not; a loss
-    of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler (``patience``) a few steps in a
-    row whose loss alone is finite are not certain: it finds its scale that way.
+    Certain signs: a loss or a gradient that is not finite; a buffer that is not finite any more (one activation spoils
+    the running statistics of batch normalisation, and no later batch mends them); a gradient norm of exactly 0 with a
+    loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler
+    (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale that way.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
@@ -45,8 +46,9 @@ class Suspicion:
     warm-up of a learning rate, s is as large as the steps are.
 
     Healthy gradients have heavy tails, some tensors' more than others'. So each x has its own factor k, from
-    ``threshold`` on: what was unusual and yet went into an update (the second computation agreed) raises k a little
-    above it, and k returns with a time constant of ``forgetting`` steps.
+    ``threshold`` on: what was unusual and turned out to be sound (a second computation agreed, and the update was made
+    from it as it was) raises k a little above it, and k returns with a time constant of ``forgetting`` steps. Nothing
+    else raises it: the first gradient of a burst that nobody has looked at again would hide the others.
 
     It may be loose: a second computation that agrees bit for bit changes nothing but the time.
 
@@ -61,7 +63,7 @@ class Suspicion:
     threshold: float = 8.0
     """Least factor k, in mean absolute deviations."""
     margin: float = 1.5
-    """Factor by which k is raised above a deviation that was unusual and yet sound."""
+    """Factor by which k is raised above a deviation that was unusual and sound."""
     forgetting: int = 10_000
     """Steps in which k returns by 63 %."""
     least: float = 0.1
@@ -105,8 +107,27 @@ class Suspicion:
                 setattr(self, history, np.insert(getattr(self, history), [place] * len(new), empty))
             self._factor = np.insert(self._factor, [place] * len(new), float(self.threshold))
 
-    def judge(self, numbers: StepNumbers) -> Alarm | None:
-        """Test the numbers of a computation; changes nothing that is known."""
+    @property
+    def factors(self) -> NDArray[np.float64]:
+        """The k of each x now."""
+        return self._factor.copy()
+
+    def judge(
+        self,
+        numbers: StepNumbers,
+        factors: NDArray[np.float64] | None = None,
+        *,
+        broken_buffers: Sequence[str] = (),
+    ) -> Alarm | None:
+        """Test the numbers of a computation; changes nothing that is known.
+
+        Parameters
+        ----------
+        factors
+            Other k, in place of those of now.
+        broken_buffers
+            Names of the buffers that are not finite any more.
+        """
         self._follow(numbers.names)
         loss, norms = numbers.scalars["training_loss"], numbers.norms
         if loss == 0.0 and not norms.any() and not numbers.parts.any():  # as where all examples keep their margin
@@ -116,13 +137,14 @@ class Suspicion:
             reasons.append("the loss is not finite")
         if broken:
             reasons.append("a gradient is not finite")
+        reasons += [f"the buffer {name} is not finite any more" for name in broken_buffers[:1]]
         if len(norms) and not norms.any():
             reasons.append("the gradient is exactly zero")
         if self._uniform(loss):
             reasons.append("the loss is exactly ln(vocabulary)")
         if not reasons:
-            return self._unusual(numbers)
-        overflow = broken and math.isfinite(loss) and self._broken_row < self.patience
+            return self._unusual(numbers, self._limit if factors is None else self._limits(factors))
+        overflow = broken and math.isfinite(loss) and not broken_buffers and self._broken_row < self.patience
         tensors = tuple(numbers.named(~np.isfinite(norms)))
         return Alarm(tuple(reasons), tensors, certain=not overflow, left_to_scaler=overflow)
 
@@ -132,8 +154,8 @@ class Suspicion:
         uniform = math.log(self.vocabulary)
         return abs(loss - uniform) <= UNIFORM_NATS and self._lowest_loss < uniform - LEARNED_NATS
 
-    def _unusual(self, numbers: StepNumbers) -> Alarm | None:
-        far = self._far(self._values(numbers) - self._mean)
+    def _unusual(self, numbers: StepNumbers, limit: NDArray[np.float64]) -> Alarm | None:
+        far = _far(self._values(numbers) - self._mean, limit)
         if not far.any():
             return None
         tensors = tuple(self._names[index] for index in np.flatnonzero(far[: len(self._names)]))
@@ -145,10 +167,14 @@ class Suspicion:
         )
         return Alarm(tuple(text for there, text in kinds if there), tensors)
 
-    def _far(self, distance: NDArray[np.float64]) -> NDArray[np.bool_]:
-        far: NDArray[np.bool_] = np.abs(distance) > self._limit  # false for NaN: not measured
-        far[-1] &= distance[-1] > 0.0
-        return far
+    def _limits(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Least unusual deviations with these factors, which may be from before some parameters came."""
+        new = len(self._deviation) - len(factors)
+        factors = np.insert(factors, [len(factors) - 3] * new, float(self.threshold)) if new else factors
+        limits: NDArray[np.float64] = np.maximum(factors * self._deviation, self.least)
+        if self._seen.min() < self.warm_up:
+            limits[self._seen < self.warm_up] = np.inf
+        return limits
 
     def _values(self, numbers: StepNumbers) -> NDArray[np.float64]:
         """Logarithms of the tensors' norms, of the whole one, of the largest part's; the loss. NaN: not there."""
@@ -169,8 +195,11 @@ class Suspicion:
         """Usual norm of the whole gradient; NaN as long as nothing is called unusual."""
         return math.exp(self._mean[-3]) if self._seen[-3] >= self.warm_up else math.nan
 
-    def accept(self, numbers: StepNumbers) -> None:
-        """Take a computation into the means: the update was made from it, or left to the gradient scaler."""
+    def accept(self, numbers: StepNumbers, *, sound: bool = True) -> None:
+        """Take a computation into the means: the update was made from it, or left to the gradient scaler.
+
+        If what is unusual in it turned out to be ``sound``, it raises its factors k.
+        """
         self._broken_row = self._broken_row + 1 if _broken(numbers) else 0
         loss = numbers.scalars["training_loss"]
         if math.isfinite(loss):
@@ -178,17 +207,16 @@ class Suspicion:
         values = self._values(numbers)
         there = np.isfinite(values)
         if there.all():
-            self._enter(values, there)
+            self._enter(values, there, sound)
         else:
-            self._enter(np.where(there, values, self._mean), there)
+            self._enter(np.where(there, values, self._mean), there, sound)
             # a tensor whose gradient is exactly zero has to show again what is usual
             self._seen[np.isneginf(values)] = 0.0
             self._limit[self._seen < self.warm_up] = np.inf
 
-    def _enter(self, values: NDArray[np.float64], there: NDArray[np.bool_]) -> None:
+    def _enter(self, values: NDArray[np.float64], there: NDArray[np.bool_], sound: bool) -> None:
         distance = values - self._mean
-        far = self._far(distance)
-        if far.any():
+        if sound and (far := _far(distance, self._limit)).any():
             seen = self.margin * np.abs(distance[far]) / np.maximum(self._deviation[far], self.least / self.threshold)
             self._factor[far] = np.maximum(self._factor[far], seen)
         self._factor += (self.threshold - self._factor) / self.forgetting
@@ -203,9 +231,13 @@ class Suspicion:
         # the first value of all has no distance from anything
         self._deviation += np.where(self._seen > 0, weight, 0.0) * (np.abs(distance) - self._deviation)
         self._seen += there
-        self._limit = np.maximum(self._factor * self._deviation, self.least)
-        if self._seen.min() < self.warm_up:
-            self._limit[self._seen < self.warm_up] = np.inf
+        self._limit = self._limits(self._factor)
+
+
+def _far(distance: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.bool_]:
+    far: NDArray[np.bool_] = np.abs(distance) > limit  # false for NaN: not measured
+    far[-1] &= distance[-1] > 0.0
+    return far
 
 
 def _broken(numbers: StepNumbers) -> bool:

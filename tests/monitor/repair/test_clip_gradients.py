@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from rmetric.monitor.repair import ClipGradients
+from rmetric.monitor.repair import ClipGradients, Policy, RecomputeStep
 from tests.monitor.repair.common import Toy, poisoned
 
 
@@ -23,6 +23,15 @@ def test_a_large_gradient_is_clipped_to_what_is_usual_or_given(norm: float | Non
     assert (repair.step, repair.verdict) == (30, "clipped")
     assert norms[-1] == pytest.approx(repair.details["clipped_to"], rel=1e-4)
     assert norms[-1] == pytest.approx(norm or norms[-2], rel=0.5)
+
+
+@pytest.mark.parametrize("policies", [[ClipGradients()], [RecomputeStep(), ClipGradients()]])
+def test_every_step_of_a_burst_is_clipped(policies: list[Policy]) -> None:
+    toy = poisoned(Toy(), *range(30, 36), factor=50.0)
+    with toy.watch(policy=policies) as monitor:
+        toy.train(40, monitor)
+        clipped = [repair.step for repair in monitor.repairs if repair.verdict == "clipped"]
+    assert clipped == [*range(30, 36)]
 
 
 def test_what_is_not_finite_cannot_be_clipped() -> None:

@@ -202,6 +202,19 @@ def test_what_the_monitor_did_itself_raises_no_alert_and_is_no_change_for_the_ru
     assert policy.state_dict()["counters"]["_announced_at"] < 0
 
 
+@pytest.mark.slow
+def test_an_evaluation_of_weights_that_are_undone_says_nothing_of_those_it_went_back_to() -> None:
+    toy = Toy()
+    with toy.watch(policy=GoBack(every=20)) as monitor:
+        for _ in range(15):
+            toy.train(10, monitor)
+            monitor.validation(math.nan if toy.step in (80, 90) else 1.0 / toy.step)
+            if toy.step == 90:
+                toy.train(110, monitor)
+    (repair,) = monitor.repairs  # after the record of step 91, the first that knows of both
+    assert repair.step == 92 and "validation loss is not finite in 2 evaluations" in repair.details["because"]
+
+
 class Counting(torch.optim.SGD):
     """Keeps what it knows in its parameter groups, as Prodigy and schedule-free optimizers do."""
 

@@ -32,6 +32,17 @@ def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does
     assert factors == pytest.approx([1.0, 0.5, 0.5, 1.0, 1.0])
 
 
+@pytest.mark.slow
+def test_a_rate_that_is_too_large_is_lowered_without_being_told_when() -> None:
+    toy = Toy(lr=0.02)
+    with toy.watch(policy=LowerLearningRate()) as monitor:
+        toy.train(59, monitor)
+        toy.optimizer.param_groups[0]["lr"] *= 200.0
+        toy.train(10, monitor)
+        assert [(repair.step, repair.reasons) for repair in monitor.repairs] == [(61, ())]  # after an alert, no alarm
+        assert monitor.alerts == {"r_metric_robust": 60}
+
+
 def test_two_that_lower_the_learning_rate_give_it_back() -> None:
     toy, seen = Toy(lr=0.1), []
     policies = [

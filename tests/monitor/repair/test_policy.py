@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from rmetric.monitor import repair
-from rmetric.monitor.repair import LowerLearningRate, Policy
+from rmetric.monitor.repair import LowerLearningRate, Policy, RecomputeStep
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.helpers import ROOT
 from tests.monitor.common import Scheduled
@@ -22,6 +22,25 @@ def test_an_alarm_that_stays_lowers_it_after_some_steps() -> None:
     with toy.watch(policy=LowerLearningRate(when=InterventionRule(patience=2))) as monitor:
         toy.train(33, monitor)
         assert [repair.step for repair in monitor.repairs] == [31]
+
+
+@pytest.mark.parametrize("others", [[], [RecomputeStep]])
+def test_what_lasts_is_unusual_in_every_step_of_its_row(others: list[type[Policy]]) -> None:
+    """A second computation that agrees raises the bar; the row is counted by the one it began with."""
+    toy = poisoned(Toy(), *range(30, 50), factor=50.0)
+    with toy.watch(policy=[*(make() for make in others), LowerLearningRate()]) as monitor:
+        toy.train(31, monitor)
+        state = monitor.state_dict()
+    with toy.watch(policy=[*(make() for make in others), LowerLearningRate()]) as resumed:
+        resumed.load_state_dict(state)
+        toy.train(19, resumed)
+        assert [repair.step for repair in resumed.repairs if repair.verdict == "lowered"] == [32]
+
+
+def test_a_row_goes_on_from_a_state_that_does_not_know_where_its_bar_began() -> None:
+    rule = InterventionRule()
+    rule.load_state_dict({"row": 2, "next_step": 7, "done": 1})
+    assert rule.state_dict() == {"row": 2, "factors": None, "next_step": 7, "done": 1}
 
 
 def test_a_detectors_alert_makes_an_intervention() -> None:

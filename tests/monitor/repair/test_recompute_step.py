@@ -80,6 +80,22 @@ def test_a_repaired_step_is_that_of_one_computation(dropout: float, step: int, f
     assert equal(toy.bits(), unsupervised(40, dropout=dropout))
 
 
+def test_an_activation_that_spoils_nothing_but_running_statistics_is_computed_again() -> None:
+    toy = Toy()
+
+    def flip(module: nn.Module, _: Any, output: torch.Tensor) -> None:
+        if toy.step == 5 and toy.step not in toy.computations:  # while nothing is called unusual yet
+            output.data[0, 0] = 1e30
+
+    toy.model[0].register_forward_hook(flip)
+    with toy.watch(policy=RecomputeStep()) as monitor:
+        toy.train(10, monitor)
+        [repair] = monitor.repairs
+    assert (repair.step, repair.verdict) == (5, "transient")
+    assert repair.reasons == ("the buffer 1.running_var is not finite any more",)
+    assert equal(toy.bits(), unsupervised(10))
+
+
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.AdamW])
 def test_a_healthy_run_is_not_changed(kind: type[torch.optim.Optimizer]) -> None:
     toy = Toy(dropout=0.3, kind=kind, lr=0.01)

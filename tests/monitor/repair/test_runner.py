@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import Decision, LowerLearningRate, Policy, RecomputeStep, SkipUpdate
 from rmetric.monitor.repair.context import StepContext
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
-from tests.monitor.repair.common import hooks_of
+from tests.monitor.repair.common import Toy, hooks_of
 
 POLICIES: dict[str, Any] = {
     "recompute": lambda: {"policy": RecomputeStep(rehearsal=False)},
@@ -55,6 +56,50 @@ def test_no_broken_update_passes_however_often_the_step_is_computed(kind: str, e
         assert monitor.enabled
     assert proceeded == [True] * 5 + [False] * 6
     assert all(parameter.isfinite().all() for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("kind", ["recompute", "several", "skip"])
+def test_a_batch_of_nan_leaves_none_in_running_statistics(kind: str) -> None:
+    toy = Toy()
+    toy.model[0].register_forward_hook(lambda *args: args[2] * math.nan if toy.step == 6 else None)
+    with toy.watch(**POLICIES[kind]()) as monitor:
+        assert toy.train(8, monitor) == [step != 6 for step in range(1, 9)]
+    assert all(buffer.isfinite().all() for buffer in toy.model.buffers())
+
+
+def test_a_batch_that_a_scaler_leaves_out_spoils_no_running_statistics() -> None:
+    toy, scaler = Toy(), torch.amp.GradScaler("cpu")
+    toy.model[0].register_forward_hook(lambda *args: args[2] * math.nan if toy.step == 3 else None)
+    with toy.watch(scaler=scaler, policy=LowerLearningRate()) as monitor:
+        assert all(toy.train(4, monitor))
+    assert all(buffer.isfinite().all() for buffer in toy.model.buffers())
+
+
+class Masked(nn.Module):
+    """Has a mask that is made anew in each forward pass, and the least that it has seen, which is nothing at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mask", torch.zeros(4))
+        self.register_buffer("least", torch.tensor(math.inf))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        self.mask.zero_()
+        self.mask[2:] = -math.inf
+        return (data[:, :4] + self.mask).softmax(-1)
+
+
+def test_buffers_that_are_not_finite_by_design_are_no_sign() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), Masked(), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, policy=SkipUpdate()) as monitor:
+        for _ in range(4):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 6)).square().mean()
+            loss.backward()
+            assert monitor.step(loss)
+            optimizer.step()
+    assert monitor.repairs == []
 
 
 def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -138,6 +183,30 @@ def test_policies_leave_a_scaler_to_find_its_scale() -> None:
     others = [repair.step for repair in monitor.repairs if repair.policy != "RecomputeStep"]
     assert others == [11, 11]
     assert {repair.verdict for repair in monitor.repairs if repair.policy == "RecomputeStep"} == {"agrees"}
+
+
+def test_a_recomputation_that_returns_no_loss_is_told_in_one_line_and_at_the_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy, log = Toy(), tmp_path / "run.jsonl"
+
+    def compute() -> None:
+        toy.compute()
+
+    with (
+        caplog.at_level(logging.INFO, "rmetric"),
+        toy.watch(policy=RecomputeStep(), log=log, announce=True) as monitor,
+    ):
+        for _ in range(5):
+            loss = toy.compute()
+            assert monitor.step(loss, recompute=compute)  # type: ignore[arg-type]
+            toy.optimizer.step()
+    told = [message for message in caplog.messages if "nothing is repaired any more" in message]
+    assert [message.partition("step 3, ")[2] for message in told] == [
+        "recompute must return the loss of the step; it has returned None"
+    ]
+    assert "nothing could be repaired any more from step 3 on" in caplog.messages[-1]
+    assert [event["step"] for event in lines_of(log.read_bytes()) if event["event"] == "REPAIRS_ENDED"] == [3]
 
 
 def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:

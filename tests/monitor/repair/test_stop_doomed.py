@@ -60,8 +60,21 @@ def test_a_loss_that_is_no_number_is_fatal_whichever_loss_it_is() -> None:
     healthy = noisy(300)
     broken = [math.nan if step >= 200 else loss for step, loss in enumerate(healthy, 1)]
     assert verdicts(broken)[0] == 202
-    assert verdicts(healthy, {100: 2.0, 200: math.nan})[0] == 202
-    assert verdicts(healthy, {100: 2.0, 200: math.nan, 201: 2.0}) == []
+    assert verdicts(healthy, {100: 2.0, 200: math.nan, 280: math.nan}) == [280]
+
+
+def test_one_evaluation_that_is_no_number_is_not_fatal_however_long_it_is_the_last_one() -> None:
+    healthy = noisy(300)
+    assert verdicts(healthy, {100: 2.0, 200: math.nan}) == []
+    assert verdicts(healthy, {100: 2.0, 200: math.nan, 220: 2.0, 240: math.nan, 260: 2.0}) == []
+
+
+def test_a_state_from_before_evaluations_were_counted_is_read() -> None:
+    policy = StopDoomed()
+    older = policy.state_dict()
+    older["rule"] = {name: it for name, it in older["rule"].items() if "broken_evaluations" not in name}
+    policy.load_state_dict({**older, "rule": {**older["rule"], "_broken_row": 7}})
+    assert (policy.rule._broken_row, policy.rule.broken_evaluations) == (7, 5)
 
 
 def train(policy: StopDoomed, steps: int) -> None:

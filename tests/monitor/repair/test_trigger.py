@@ -138,6 +138,24 @@ def test_what_was_unusual_and_sound_raises_the_bar_for_its_like_only() -> None:
     assert suspicion.judge(step_numbers(norms=(20.0, 2.0, 3.0))) is not None
 
 
+def test_a_burst_that_nobody_found_sound_does_not_hide_itself() -> None:
+    suspicion = trained()
+    burst = step_numbers(norms=(50.0, 100.0, 150.0))
+    for _ in range(10):
+        assert suspicion.judge(burst) is not None
+        suspicion.accept(burst, sound=False)
+
+
+def test_what_raised_the_bar_is_unusual_by_the_factors_of_before() -> None:
+    suspicion = trained()
+    before, item = suspicion.factors, step_numbers(norms=(1.0, 20.0, 3.0))
+    suspicion.accept(item)
+    assert suspicion.judge(item) is None
+    assert suspicion.judge(item, before) is not None
+    with_new = StepNumbers([0, 1, 2, 3], np.array([1.0, 20.0, 3.0, 5.0]), np.array([]), item.scalars, (*NAMES, "d"))
+    assert suspicion.judge(with_new, before) is not None
+
+
 def test_a_tensor_without_a_gradient_is_not_unusual() -> None:
     suspicion = trained()
     assert suspicion.judge(step_numbers(norms=(1.0, math.nan, 3.0))) is None
