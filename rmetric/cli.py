@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, ParamSpec
 
-from rmetric.errors import UserError, did_you_mean, without_live
+from rmetric.errors import UserError, did_you_mean, without, without_live
 from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
@@ -229,6 +229,15 @@ def real_training_only() -> Iterator[None]:
             yield
     except UserError as error:
         sys.exit(_fail(str(error)))
+
+
+@contextmanager
+def psutil_only() -> Iterator[None]:
+    """Around the import of psutil at the head of a benchmark: the extra of the developers brings it, no user's does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sys.exit(_fail(without("this benchmark", error, "psutil")))
 
 
 def _fail(message: str) -> int:
