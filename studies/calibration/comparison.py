@@ -33,6 +33,8 @@ SIGNALS = {
 TREND_RECORDS = 15
 SKIPPED_SHARE = 0.1
 """Share of a run in which its warm-up lies."""
+FEWEST_FAILED = 3
+"""Fewer runs say nothing of a median: a bootstrap over runs would leave more than 5 % of its resamples without any."""
 TOLERANCE = 0.2
 """Relative distance within which two numbers are alike, whatever the interval."""
 STATISTICS = {
@@ -182,6 +184,8 @@ def _share(outcomes: Outcomes, kind: str) -> Score:
 
 def _incubation(outcomes: Outcomes) -> Score:
     steps = [float(after) for kind, after in outcomes if kind == "failed" and after is not None]
+    if 0 < len(steps) < FEWEST_FAILED:
+        return Score.undefined(f"fewer than {FEWEST_FAILED} runs failed")
     found = over_runs(steps, lambda part: float(np.median(part)), len(steps))
     return Score(found.value, found.low, found.high) if found else Score.undefined("no run failed")
 

@@ -13,7 +13,16 @@ from rmetric.evaluation.studies import load_study
 from rmetric.simulation import RunSpec, TrainingSimulator, judge_traces, write_logs
 from studies.calibration import figure as picture
 from studies.calibration.compare import main
-from studies.calibration.comparison import Compared, Comparison, compare, detectors, rank_correlation, tables
+from studies.calibration.comparison import (
+    FEWEST_FAILED,
+    Compared,
+    Comparison,
+    _incubation,
+    compare,
+    detectors,
+    rank_correlation,
+    tables,
+)
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")
 
@@ -63,6 +72,13 @@ def test_what_does_not_match_is_named() -> None:
     found = tables(Comparison([], rows, [], Score.undefined("none"), 10, (1, 1)))
     assert len(found) == 2
     assert found[1].notes == ["1 of 2 numbers match. Those that do not: B low (failed)."]
+
+
+@pytest.mark.parametrize("failed", [1, 2, 3])
+def test_few_failed_runs_have_no_median_of_their_steps(failed: int) -> None:
+    found = _incubation([("failed", 177)] * failed + [("recovered", None)] * 9)
+    assert found.defined == (failed == FEWEST_FAILED)
+    assert Compared(("A", "low"), "incubation", Score(822.0), found).matches == (False if found.defined else None)
 
 
 def test_an_undefined_number_neither_matches_nor_does_not() -> None:
