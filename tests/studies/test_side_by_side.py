@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
 from rmetric.reporting.table import Column, Table, to_latex, to_screen
+from studies import captions
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
 from studies.paper import reproduce
 from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
@@ -122,7 +124,7 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
 
 
 def test_one_study_alone_has_no_column_of_studies(alone: dict[str, list[Table]]) -> None:
-    assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
+    assert not any("study" in table.frame for table in alone["simulated"] if not table.name.startswith("headline"))
 
 
 def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
@@ -320,6 +322,25 @@ def test_other_seeds_are_scored_with_the_thresholds_of_the_study(
             assert rows[item.name]["threshold"] == Score(ev.within_budget(item.name).threshold)
             assert rows[item.name]["f1"] == seeds.summary_of(item.counts)["f1"]  # type: ignore[arg-type]
     assert not any(column.title.startswith("Recall, ") for column in tables[name].columns)
+
+
+def test_captions_of_held_out_tables_name_columns_that_are_there(tables: dict[str, Table]) -> None:
+    for name, table in tables.items():
+        if name.startswith(("table_9", "table_10", "table_18")):
+            titles = {column.title for column in table.columns}
+            assert ("beside it" in table.caption) == ("Share, warned runs" in titles), name
+            (compared,) = re.findall(r"([^.]+): difference of F1", table.caption)
+            assert compared.strip() in titles, name
+            assert "could warn the others" not in table.caption, name  # every failed run could be warned
+
+
+def test_the_headlines_name_the_paper_s_number_in_the_same_way(
+    tables: dict[str, Table], alone: dict[str, list[Table]]
+) -> None:
+    for made in (tables, {table.name: table for table in alone["real"]}):
+        for name in ("headline", "headline_full"):
+            rows = [row for row in made[name].rows if row.get("f1_paper") == captions.PAPER_F1]
+            assert [(row["study"], row["what"]) for row in rows] == [("the paper", "R-Metric")]
 
 
 def _ends(score: object) -> tuple[float, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from rmetric.detectors import ROBUST
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
@@ -37,6 +39,7 @@ def headline(ev: Evaluator) -> Part:
     "The published values beside those of this project's runs under both protocols, at published thresholds. "
     f"{BASELINE} {captions.BOTH} {{runs}} {{interval}}",
     [
+        STUDY,
         DETECTOR,
         *(
             Column(f"{key}_{p}", f"{title}, {p}", digits, p, interval=key == "f1")
@@ -46,15 +49,13 @@ def headline(ev: Evaluator) -> Part:
         *(Column(f"lead_{p}", f"Mean lead (steps), {p}", 0, p, interval=False) for p in PROTOCOLS),
         FALSE_ALARMS,
     ],
+    shared=True,
 )
 def headline_full(ev: Evaluator) -> Part:
     """The same with precision, recall and lead."""
-    paper: dict[str, Cell] = {
-        "what": "R-Metric, as published",
-        "f1_paper": captions.PAPER_F1,
-        "lead_paper": captions.PAPER_LEAD,
-    }
-    return Part([paper, *rows_of(ev)], captions.facts(ev), _trivial_score(ev))
+    short = headline.part(ev)
+    paper: dict[str, Cell] = {**short.rows[0], "lead_paper": captions.PAPER_LEAD}
+    return replace(short, rows=[paper, *short.rows[1:]])
 
 
 def rows_of(ev: Evaluator) -> list[dict[str, Cell]]:
