@@ -7,6 +7,7 @@ import re
 import shutil
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
@@ -455,6 +456,21 @@ def test_the_figure_marks_what_the_evaluation_counts(evaluator: Evaluator) -> No
         watched = failing_run.Watched.of(run)
         for step, lead in ((watched.first_warning, strict.lead[index]), (watched.first_alert, paper.lead[index])):
             assert step == (None if np.isnan(lead) else truth.failure_step - lead)
+
+
+def test_an_alert_of_an_episode_that_began_before_the_onset_is_told(evaluator: Evaluator) -> None:
+    chosen = failing_run.Chosen.of(evaluator)
+    assert chosen is not None and chosen.truth.onset is not None
+    step = chosen.watched.step
+    first = int(np.searchsorted(step, chosen.truth.onset))  # record of the warning time
+    said = {}
+    for alerts in ((first - 1, first), ()):
+        r = np.zeros(len(step))
+        r[[*alerts]] = 1.0
+        watched = replace(chosen.watched, value=chosen.watched.value._replace(r=r))
+        said[len(alerts)] = failing_run.account(replace(chosen, watched=watched))
+    assert f"the alerts there (step {step[first]:,}) belong to an episode that began before the onset" in said[2]
+    assert "counts it as missed. " in said[0]
 
 
 def test_the_legend_has_only_the_marks_that_a_panel_shows(evaluator: Evaluator) -> None:
