@@ -11,11 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from rmetric.files import write_atomically
@@ -230,6 +233,19 @@ def stacked(studies: Iterable[str]) -> str:
 def abreast(studies: Iterable[str]) -> str:
     """Arrangement of the panels of several studies, in words."""
     return f"From left to right: {', '.join(studies)} study."
+
+
+def legible(texts: Iterable[Text], grounds: Iterable[Any]) -> None:
+    """Make each text black or white, whichever contrasts more with the colour below it (WCAG 2: luminance 0.179).
+
+    >>> texts = [Text(text="pale"), Text(text="dark")]
+    >>> legible(texts, ["#4D99CA", BLUE])
+    >>> [text.get_color() for text in texts]
+    ['#000000', 'white']
+    """
+    for text, ground in zip(texts, grounds, strict=True):
+        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(ground)]
+        text.set_color(BLACK if np.dot((0.2126, 0.7152, 0.0722), linear) > 0.179 else "white")
 
 
 def broken(text: str, width: int) -> str:

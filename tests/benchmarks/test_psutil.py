@@ -9,7 +9,9 @@ import pytest
 
 from tests.helpers import ROOT
 
-WITHOUT = "import runpy, sys; sys.modules['psutil'] = None; sys.path.insert(0, 'benchmarks'); runpy.run_path(sys.argv[1])"
+WITHOUT = (
+    "import runpy, sys; sys.modules['psutil'] = None; sys.path.insert(0, 'benchmarks'); runpy.run_path(sys.argv[1])"
+)
 
 
 @pytest.mark.parametrize("script", ["study", "growth", "watch"])

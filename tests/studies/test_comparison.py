@@ -111,3 +111,17 @@ def test_the_command_writes_tables_and_the_figure(
     assert shlex.join(asked) in (tmp_path / "out" / "captions.md").read_text()
     assert "Simulated against real" in capsys.readouterr().out
     assert {path.suffix for path in (tmp_path / "out").iterdir()} >= {".md", ".csv", ".png"}
+
+
+def test_points_that_fall_together_stay_within_the_range_and_keep_their_intervals() -> None:
+    none, all_ = Score(0.0, 0.0, 0.3), Score(1.0, 0.7, 1.0)
+    rows = [Compared((f"F{k}", "low"), "failed", value, value) for k in range(12) for value in (none, all_)]
+    drawn = picture.figure(Comparison([], rows, [], Score.undefined("none"), 10, (1, 1)))
+    drawn.canvas.draw()
+    ax = drawn.axes[1]
+    low, high = ax.transData.transform([(0.0, 0.0), (1.0, 1.0)])
+    points = [line.get_transform().transform(line.get_xydata()) for line in ax.lines[1:]]  # the first is the diagonal
+    for interval, point in zip(points[::2], points[1::2], strict=True):
+        assert (point[0] >= low - 0.01).all() and (point[0] <= high + 0.01).all()
+        assert interval[0][1] == pytest.approx(point[0][1])
+    assert len({tuple(point[0].round(3)) for point in points[1::2]}) == len(rows)

@@ -18,7 +18,7 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
-from rmetric.reporting.table import Column, Table, to_latex, to_screen
+from rmetric.reporting.table import Column, Table, number, to_latex, to_screen
 from studies import captions
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
 from studies.paper import reproduce
@@ -332,6 +332,20 @@ def test_captions_of_held_out_tables_name_columns_that_are_there(tables: dict[st
             (compared,) = re.findall(r"([^.]+): difference of F1", table.caption)
             assert compared.strip() in titles, name
             assert "could warn the others" not in table.caption, name  # every failed run could be warned
+
+
+def test_what_is_said_of_brackets_and_of_both_studies_is_true_and_said_once(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        cells = [cell for row in table.rows for cell in row.values() if isinstance(cell, Score)]
+        assert "In brackets" not in table.caption or any(cell.has_interval for cell in cells), table.name
+    cost = tables["table_6_cost_benefit"].caption
+    assert cost.count("restarts cost the same") == 1
+
+
+def test_leads_of_fast_steps_are_not_all_rounded_to_nothing(tables: dict[str, Table]) -> None:
+    (column,) = [column for column in tables["table_3_detectors"].columns if column.key == "lead_min_strict"]
+    assert float(number(10 * 0.02 / 60, column.digits)) > 0  # ten steps of 20 ms
+    assert "255 steps are the paper's mean lead." in tables["table_3d_required_lead"].caption
 
 
 def test_the_headlines_name_the_paper_s_number_in_the_same_way(

@@ -55,8 +55,9 @@ LESS_REFERENCE = Column("less_reference", "F1 less reference's", 3, "strict")
     "Strict protocol at a budget of at most one false alarm per 10,000 healthy steps, causal detectors alone. The "
     "threshold with the highest F1 within the budget is fitted on the half of the runs with odd repetition (or seed) "
     "and scored on the other half, where the budget may be missed. The robust R-Metric is fitted to healthy records of "
-    f"the real study's fit half and of strangers' runs, threshold included. {SHARE}; beside it over the warned runs alone. Upper bound: exact one-sided 95 % "
-    "Poisson bound. {reference} {bound} {visibility_bound} {score_half} {interval}",
+    f"the real study's fit half and of strangers' runs, threshold included. {SHARE}; beside it over the warned runs "
+    "alone. Upper bound: exact one-sided 95 % Poisson bound. {reference} {bound} {visibility_bound} {score_half} "
+    "{interval}",
     [
         DETECTOR,
         THRESHOLD,
