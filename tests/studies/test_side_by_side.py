@@ -408,7 +408,7 @@ def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
         if name[7] in "02345":
             assert "simulated, real study." in drawing.caption
     run = studies["real"].study.runs[1].name
-    with pytest.raises(UserError, match="no log is named nobody"):
+    with pytest.raises(UserError, match="no log is named nobody; --run takes one such as run_"):
         draw_figures(Inputs(studies), ["2"], "nobody")
     assert f"`{run}`" in draw_figures(Inputs(studies), ["2"], run)[0].caption
 
