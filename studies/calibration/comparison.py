@@ -152,7 +152,7 @@ def compare_faults(simulated: Sequence[Run], real: Sequence[Run]) -> list[Compar
     for key in (key for key in ours if key in theirs):
         a, b = ours[key], theirs[key]
         rows += [Compared(key, kind, _share(a, kind), _share(b, kind)) for kind in ("failed", "recovered")]
-        rows.append(Compared(key, "incubation", _incubation(a), _incubation(b)))
+        rows.append(Compared(key, "incubation", median_incubation(a), median_incubation(b)))
     return rows
 
 
@@ -182,7 +182,8 @@ def _share(outcomes: Outcomes, kind: str) -> Score:
     return Score.share(sum(found == kind for found, _ in outcomes), len(outcomes))
 
 
-def _incubation(outcomes: Outcomes) -> Score:
+def median_incubation(outcomes: Outcomes) -> Score:
+    """Median steps from onset to failure, of the failed runs; undefined for fewer than three."""
     steps = [float(after) for kind, after in outcomes if kind == "failed" and after is not None]
     if 0 < len(steps) < FEWEST_FAILED:
         return Score.undefined(f"fewer than {FEWEST_FAILED} runs failed")

@@ -17,9 +17,9 @@ from studies.calibration.comparison import (
     FEWEST_FAILED,
     Compared,
     Comparison,
-    _incubation,
     compare,
     detectors,
+    median_incubation,
     rank_correlation,
     tables,
 )
@@ -76,7 +76,7 @@ def test_what_does_not_match_is_named() -> None:
 
 @pytest.mark.parametrize("failed", [1, 2, 3])
 def test_few_failed_runs_have_no_median_of_their_steps(failed: int) -> None:
-    found = _incubation([("failed", 177)] * failed + [("recovered", None)] * 9)
+    found = median_incubation([("failed", 177)] * failed + [("recovered", None)] * 9)
     assert found.defined == (failed == FEWEST_FAILED)
     assert Compared(("A", "low"), "incubation", Score(822.0), found).matches == (False if found.defined else None)
 
