@@ -15,10 +15,9 @@ import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from rmetric.files import write_atomically
@@ -235,17 +234,19 @@ def abreast(studies: Iterable[str]) -> str:
     return f"From left to right: {', '.join(studies)} study."
 
 
-def legible(texts: Iterable[Text], grounds: Iterable[Any]) -> None:
-    """Make each text black or white, whichever contrasts more with the colour below it (WCAG 2: luminance 0.179).
+def legible(ax: Axes) -> None:
+    """Make each number in the cells of a heat map black or white, whichever contrasts more (WCAG 2: luminance 0.179).
 
-    >>> texts = [Text(text="pale"), Text(text="dark")]
-    >>> legible(texts, ["#4D99CA", BLUE])
-    >>> [text.get_color() for text in texts]
-    ['#000000', 'white']
+    A cell without a value may have no number.
     """
-    for text, ground in zip(texts, grounds, strict=True):
-        linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(ground)]
-        text.set_color(BLACK if np.dot((0.2126, 0.7152, 0.0722), linear) > 0.179 else "white")
+    (cells,) = [item for item in ax.collections if isinstance(item, QuadMesh)]
+    columns = np.shape(cells.get_coordinates())[1] - 1
+    colors = np.asarray(cells.get_facecolor(), dtype=np.float64)[:, :3]
+    linear = np.where(colors <= 0.03928, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    for text in ax.texts:
+        x, y = text.get_position()
+        text.set_color(BLACK if luminance[int(y) * columns + int(x)] > 0.179 else "white")
 
 
 def broken(text: str, width: int) -> str:

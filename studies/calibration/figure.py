@@ -47,11 +47,10 @@ def draw(comparison: Comparison) -> Drawing:
     caption = (
         "Each point is one number of the real runs (across, with its 95 % interval) and of the simulated ones (up); on "
         f"the line they are equal. (a) Spread of the noise of each signal in records of {comparison.every} steps. "
-        "(b) Share of the runs that fail and (c) median steps "
-        "from onset to failure, by fault and severity (the darker the more severe). (d) Strict F1 of the "
-        "detectors at one false alarm per 10,000 healthy steps. "
-        "In (b) to (d) points that fall together are drawn beside each other, with their intervals and within the "
-        f"range. {simulated:,} simulated runs; {real:,} real ones of the half that nothing was fitted to."
+        "(b) Share of the runs that fail and (c) median steps from onset to failure, by fault and severity (the darker "
+        "the more severe). (d) Strict F1 of the detectors at one false alarm per 10,000 healthy steps. In (b) to (d) "
+        "points that fall together are drawn beside each other, with their intervals and within the range. "
+        f"{simulated:,} simulated runs; {real:,} real ones of the half that nothing was fitted to."
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(comparison)))
 

@@ -176,7 +176,7 @@ def _matrix(ax: Axes, frame: pd.DataFrame, true: list[str]) -> None:
     shares = counts.div(alerts.clip(lower=1.0), axis=0)
     sns.heatmap(shares, ax=ax, annot=counts.astype(int).astype(str).replace("0", ""), fmt="", cmap="Blues", vmin=0.0,
                 vmax=1.0, cbar=False, linewidths=0.8, linecolor="white", annot_kws={"fontsize": 8})  # fmt: skip
-    style.legible([*ax.texts], ax.collections[0].get_facecolors())
+    style.legible(ax)
     for row, count in enumerate(alerts.tolist()):
         ax.text(1.02, row + 0.5, f"{int(count)}", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
     ax.text(1.02, -0.25, "alerts", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)

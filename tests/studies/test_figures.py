@@ -13,6 +13,7 @@ from pathlib import Path
 import matplotlib
 import numpy as np
 import pytest
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -513,6 +514,15 @@ def test_curves_that_are_not_defined_say_why(tmp_path: Path) -> None:
     figure = curves_figure(only_controls(tmp_path))
     for ax in figure.axes:
         assert "not defined: no run failed" in [text.get_text() for text in ax.texts]
+
+
+def test_numbers_of_a_heat_map_contrast_with_their_cells() -> None:
+    ax = Figure().subplots()
+    shares = np.array([[0.0, 0.58], [np.nan, 0.9]])  # a cell without a value has no number
+    seaborn.heatmap(shares, ax=ax, annot=True, cmap="Blues", vmin=0.0, vmax=1.0, cbar=False)
+    style.legible(ax)
+    colors = {text.get_text(): text.get_color() for text in ax.texts}
+    assert colors == {"0": style.BLACK, "0.58": style.BLACK, "0.9": "white"}
 
 
 def test_the_label_of_the_budget_hides_no_curve(evaluator: Evaluator) -> None:

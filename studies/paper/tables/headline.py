@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rmetric.detectors import ROBUST
 from rmetric.evaluation.evaluator import REFERENCE, Evaluator
 from rmetric.evaluation.protocols import PROTOCOLS
@@ -31,8 +29,7 @@ BASELINE = (
 )
 def headline(ev: Evaluator) -> Part:
     """The paper's row, which stands once, and this study's."""
-    paper: dict[str, Cell] = {"study": "the paper", "what": "R-Metric", "f1_paper": captions.PAPER_F1}
-    return Part([paper, *rows_of(ev)], captions.facts(ev), _trivial_score(ev))
+    return _below_the_paper(ev)
 
 
 @table(
@@ -55,9 +52,12 @@ def headline(ev: Evaluator) -> Part:
 )
 def headline_full(ev: Evaluator) -> Part:
     """The same with precision, recall and lead."""
-    short = headline.part(ev)
-    paper: dict[str, Cell] = {**short.rows[0], "lead_paper": captions.PAPER_LEAD}
-    return replace(short, rows=[paper, *short.rows[1:]])
+    return _below_the_paper(ev, lead_paper=captions.PAPER_LEAD)
+
+
+def _below_the_paper(ev: Evaluator, **more: Cell) -> Part:
+    paper: dict[str, Cell] = {"study": "the paper", "what": "R-Metric", "f1_paper": captions.PAPER_F1, **more}
+    return Part([paper, *rows_of(ev)], captions.facts(ev), _trivial_score(ev))
 
 
 def rows_of(ev: Evaluator) -> list[dict[str, Cell]]:
