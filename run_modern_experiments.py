@@ -49,7 +49,7 @@ def parser() -> Parser:
     conditions = "the author's conditions: faults at step 2500, crashes within 20 steps (docs/FINDINGS.md)"
     p.add_argument("--as-published", action="store_true", help=conditions)
     p.add_argument("--transfer", action="store_true", help="torch: 132 runs of models and optimizers not in the 720")
-    p.add_argument("--device", default="auto", metavar="NAME", help="torch: cpu, cuda, or auto")
+    p.add_argument("--device", metavar="NAME", help="torch: cpu, cuda, or auto (default)")
     p.add_plugin("faults")
     existing = p.add_mutually_exclusive_group()
     existing.add_argument("--resume", action="store_true", help="go on with the study in --out")
@@ -68,8 +68,8 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
         settings["controls"] = args.repetitions * CONTROLS_PER_REPETITION
     only = named_once(args.architectures), named_once(args.faults)
     if args.backend == "simulation":
-        if args.transfer:
-            raise UserError("--transfer is a set of real runs; add --backend torch")
+        if args.transfer or args.device:
+            raise UserError("--transfer and --device are for real runs; add --backend torch")
         plan = PublishedPlan if args.as_published else StudyPlan
         return (plan.smoke if args.smoke else plan)(**settings).only(*only), SIMULATIONS[args.logs_format]
     with real_training():
@@ -84,7 +84,7 @@ def chosen_plan(args: Namespace) -> tuple[Plan, Backend]:
     if args.log_every not in (None, 1):
         raise UserError("a real run writes a record every step; leave --log-every out")
     trained = RealStudyPlan.smoke if args.smoke else RealStudyPlan.transfer if args.transfer else RealStudyPlan
-    return trained(**settings, device=args.device).only(*only), TORCH
+    return trained(**settings, device=args.device or "auto").only(*only), TORCH
 
 
 @script

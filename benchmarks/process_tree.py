@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, NamedTuple
 
-import psutil
-
+from rmetric.cli import psutil_only
 from rmetric.errors import UserError
+
+with psutil_only():
+    import psutil
 
 PR_SET_CHILD_SUBREAPER = 36
 LOOKED_EVERY_S = 0.25

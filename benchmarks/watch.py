@@ -14,9 +14,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import psutil
+from rmetric.cli import Parser, positive_number, psutil_only, script, whole_number
 
-from rmetric.cli import Parser, positive_number, script, whole_number
+with psutil_only():
+    import psutil
 
 SETTLED_S = 15.0
 """Until then the logs have been read and the interval has grown."""

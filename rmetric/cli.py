@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn, ParamSpec
 
-from rmetric.errors import UserError, did_you_mean, without_live
+from rmetric.errors import UserError, did_you_mean, without, without_live
 from rmetric.files import DEFAULT_LOGS
 from rmetric.registry import load_plugin
 
@@ -48,11 +48,17 @@ class _HelpFormatter(argparse.HelpFormatter):
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text, default = action.help or "", action.default
-        untold = default is None or default is False or default in ([], argparse.SUPPRESS)
+        untold = default is None or action.nargs == 0 or default in ([], argparse.SUPPRESS)
         if not action.option_strings or untold or "default" in text:
             return text
-        shown = " ".join(map(str, default)) if isinstance(default, list | tuple) else default
+        shown = " ".join(map(_short, default if isinstance(default, list | tuple) else [default]))
         return f"{text} (default: {str(shown).replace('%', '%%')})"
+
+
+def _short(default: object) -> str:
+    """A default in text; a path below this folder is told from here, as it would be typed."""
+    here = Path.cwd()
+    return str(default.relative_to(here) if isinstance(default, Path) and default.is_relative_to(here) else default)
 
 
 class _ExamplesFormatter(argparse.RawDescriptionHelpFormatter, _HelpFormatter):
@@ -67,7 +73,7 @@ class Parser(argparse.ArgumentParser):
             description=description,
             formatter_class=_ExamplesFormatter if examples else _HelpFormatter,
             allow_abbrev=False,
-            **options,  # type: ignore[arg-type]
+            **{"prog": _as_started(), **options},  # type: ignore[arg-type]
         )
 
     def add_jobs(self) -> None:
@@ -138,6 +144,12 @@ class Parser(argparse.ArgumentParser):
         _, told, unknown = message.partition("unrecognized arguments: ")
         options = [option for each in (self, *commands.values()) for option in each._option_string_actions]
         return did_you_mean(unknown.split("=")[0].split(" ")[0], options) if told else ""
+
+
+def _as_started() -> str | None:
+    """The program as it was typed, ``python -m NAME`` for a module; ``None``, for argparse to tell, for a file."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else None
 
 
 def script(main: Callable[P, int | None]) -> Callable[P, int]:
@@ -229,6 +241,15 @@ def real_training_only() -> Iterator[None]:
             yield
     except UserError as error:
         sys.exit(_fail(str(error)))
+
+
+@contextmanager
+def psutil_only() -> Iterator[None]:
+    """Around the import of psutil at the head of a benchmark: the extra of the developers brings it, no user's does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        sys.exit(_fail(without("this benchmark", error, "psutil")))
 
 
 def _fail(message: str) -> int:

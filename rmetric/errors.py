@@ -26,7 +26,12 @@ def on_one_line(error: Exception) -> str:
 
 def without_live(what: str, error: ModuleNotFoundError) -> str:
     """What to install where a package of real training is missing; in a clone, too, as long as it is installed."""
-    return f"{what} needs {error.name}, which is missing: pip install 'rmetric[live]'"
+    return without(what, error, "'rmetric[live]'")
+
+
+def without(what: str, error: ModuleNotFoundError, install: str) -> str:
+    """What to install where something needs a package that is missing."""
+    return f"{what} needs {error.name}, which is missing: pip install {install}"
 
 
 def naming_live(imported: Callable[[str], object], package: str) -> Callable[[str], object]:

@@ -51,7 +51,7 @@ def _numbers(path: Path) -> Iterator[str]:
 
 
 def parser() -> Parser:
-    p = Parser(__doc__)
+    p = Parser(__doc__, examples=True)
     p.add_argument("old", type=Path, help="working tree before the change")
     p.add_argument("new", type=Path, help="working tree after the change")
     p.add_argument("--logs", default="logs_FULL_METRIC", help="folder of the logs in both")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,19 @@ def by_study(texts: Mapping[str, str]) -> str:
     if len({*texts.values()}) == 1:
         return next(iter(texts.values()))
     return " ".join(f"{heading(study)}: {text}" for study, text in texts.items() if text)
+
+
+def each_by_study(sentences: Mapping[str, Sequence[str]]) -> list[str]:
+    """Each sentence of several studies once, with their names where not all have it.
+
+    >>> each_by_study({"simulated": ["Both."], "real": ["Both.", "More."]})
+    ['Both.', 'Real: More.']
+    """
+    known = dict.fromkeys(sentence for each in sentences.values() for sentence in each)
+    return [
+        by_study({study: sentence if sentence in each else "" for study, each in sentences.items()})
+        for sentence in known
+    ]
 
 
 def heading(study: str) -> str:

@@ -18,7 +18,7 @@ from rmetric.errors import UserError
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.studies import REAL, SIMULATED, backend_of
 from rmetric.reporting.table import Cell, Column, Table
-from studies.captions import by_study
+from studies.captions import by_study, each_by_study
 from studies.live_results import LiveResults
 
 Source = TypeVar("Source")
@@ -105,7 +105,7 @@ class Description(Generic[Source]):
             self._caption(parts),
             [*columns.values()],
             _neighbours(rows, self.about),
-            _notes(parts),
+            each_by_study({study: part.notes for study, part in parts.items()}),
         )
 
     def _caption(self, parts: Mapping[str, Part]) -> str:
@@ -137,12 +137,6 @@ def _once(rows: Sequence[dict[str, Cell]], studies: Sequence[str]) -> list[dict[
 
 def _content(row: Row) -> str:
     return repr({key: cell for key, cell in row.items() if key != STUDY.key})
-
-
-def _notes(parts: Mapping[str, Part]) -> list[str]:
-    """Each note once, with the studies' names if not all have it."""
-    notes = dict.fromkeys(note for part in parts.values() for note in part.notes)
-    return [by_study({study: note if note in part.notes else "" for study, part in parts.items()}) for note in notes]
 
 
 # --- which studies ---------------------------------------------------------------------------------------------------

@@ -381,6 +381,23 @@ def test_the_authors_steps_work_in_order(checkout: Path) -> None:
 # --- numbers
 
 
+def test_the_pages_of_other_tools_and_of_others_runs_have_the_same_false_alarms() -> None:
+    sources = "AlgoPerf|modded-nanoGPT|Megatron-LM|public Trainer logs|zoo|bugs"
+    found = re.findall(rf"^\| (?:{sources}), [^|]+\| ([\d,]+) \| (\d+) \|", document_text("abroad"), re.M)
+    counts = [(int(alarms), int(steps.replace(",", ""))) for steps, alarms in found]
+    counts.append((sum(alarms for alarms, _ in counts), sum(steps for _, steps in counts)))
+    rates = " | ".join(f"{round(1e4 * alarms / steps, 2):g}" for alarms, steps in counts)
+    assert len(counts) == 7 and f"| **robust R-Metric** | {rates} |" in document_text("peers")
+
+
+@document
+def test_lists_are_lists_on_the_site(path: Path) -> None:
+    """Without an empty line above it, Python-Markdown, unlike GitHub, shows a list as text of the paragraph."""
+    markdown = pytest.importorskip("markdown", reason="needs the extra 'dev'")
+    made = markdown.markdown(path.read_text(encoding="utf-8"), extensions=["tables", "pymdownx.superfences"])
+    assert re.findall(r"^(?:<p>)?(?:[-*+]|\d+\.) .*", re.sub(r"<pre>.*?</pre>", "", made, flags=re.S), re.M) == []
+
+
 @pytest.mark.long
 def test_the_findings_hold() -> None:
     ran = [doctest.testfile(str(path), module_relative=False) for path in FINDINGS]

@@ -14,7 +14,7 @@ FOLDER = ROOT / "notebooks"
 SHOWN = {
     "reproduce_headline": "0.976",
     "watch_training": "(150, ",
-    "diagnose_log": "fault from step",
+    "diagnose_log": "WARNING WORSE_LEVEL, step 379 to 720",
     "add_fault_and_detector": "alerts at [",
 }
 """Text that the outputs of a notebook must hold."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from rmetric.cli import output_folder, script
+from rmetric.cli import Parser, output_folder, script
 from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
 from tests.helpers import ROOT, ended_by, ends_of_a_command
@@ -195,6 +195,35 @@ def test_the_transfer_set_has_no_architectures(tmp_path: Path, capsys: pytest.Ca
     pytest.importorskip("transformers", reason="real training needs transformers")
     options = ["--backend", "torch", "--transfer", "--architectures", "gpt-4-moe", "--out", str(tmp_path)]
     assert "leave --architectures out" in fails_with_one_line(capsys, "run_modern_experiments", *options)
+
+
+def test_what_only_real_runs_have_is_refused_for_simulated_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in (["--transfer"], ["--device", "cuda"]):
+        line = fails_with_one_line(capsys, "run_modern_experiments", *option, "--out", str(tmp_path / "logs"))
+        assert "add --backend torch" in line
+
+
+def test_no_fault_cannot_be_combined_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = fails_with_one_line(capsys, "simulator", "--fault", "NONE+LR_SPIKE", "--out", str(tmp_path))
+    assert "NONE is a run without a fault and cannot be combined" in line
+
+
+def test_a_module_is_named_as_it_was_started() -> None:
+    ended = subprocess.run([sys.executable, "-m", "studies.compare", "--foo"], cwd=ROOT, capture_output=True, text=True)
+    assert ended.stderr.endswith("(try python -m studies.compare --help)\n")
+
+
+def test_help_tells_defaults_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    p = Parser("Nothing.")
+    p.add_argument("--agents", action="store_const", const=1, default=ROOT, help="a switch")
+    p.add_argument("--out", type=Path, default=ROOT / "data", help="a folder")
+    p.add_argument("--data", nargs="+", default=[ROOT / "data" / "a.csv", Path("b.csv")], help="files")
+    told = p.format_help()
+    assert "a folder (default: data)" in told and "files (default: data/a.csv b.csv)" in " ".join(told.split())
+    assert told.count("default") == 2
 
 
 def test_an_expert_fault_on_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

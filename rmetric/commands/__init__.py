@@ -19,7 +19,7 @@ COMMANDS = {
     "watch": "growing logs, and notify you when a run begins to go wrong",
     "report": "a self-contained HTML page with curves, alerts and findings of one or more runs",
     "compare": "the first step at which two runs differ by more than noise explains, signal by signal",
-    "convert": "logs in this project's formats, JSON lines or Parquet, from any format that can be read",
+    "convert": "logs of any format that can be read into this project's formats, JSON lines or Parquet",
     "replay": "recompute signals, R and every alert of logs; a plot, a CSV and a summary each",
 }
 """Subcommand → its purpose in one line."""

@@ -61,8 +61,9 @@ def run(args: argparse.Namespace) -> int:
     replays = replay_logs(logs, out, options, jobs=args.jobs, plot=not args.no_plot, strict=args.strict)
     text = write_overview(replays, out)
     if not any(replay.records for replay in replays):
-        first = replays[0].unusable
-        raise UserError(first if len(replays) == 1 else f"none of the {len(replays)} logs could be used: {first}")
+        if len(replays) > 1:
+            raise UserError(f"none of the {len(replays)} logs could be used; see the errors above")
+        return 2  # of a single log the error has been printed
     print(text)
     used = sum(not replay.unusable for replay in replays)
     others = f", {len(replays) - used} could not be used" if used < len(replays) else ""

@@ -200,7 +200,7 @@ def make_fault(name: str, severity: str = "medium", **parameters: Any) -> Fault:
 
 
 def fault_parts(name: str) -> list[str]:
-    """Names of the single faults of ``A+B``; raises :class:`UserError` where one is empty.
+    """Names of the single faults of ``A+B``; raises :class:`UserError` where one is empty, or ``NONE`` among several.
 
     >>> fault_parts("LR_SPIKE + DATA_CORRUPTION")
     ['LR_SPIKE', 'DATA_CORRUPTION']
@@ -208,6 +208,8 @@ def fault_parts(name: str) -> list[str]:
     parts = [part.strip() for part in name.split("+")]
     if not all(parts):
         raise UserError(f"fault {name!r} lacks a name; write NAME, or A+B for two at once")
+    if NO_FAULT in parts and len(parts) > 1:
+        raise UserError(f"{NO_FAULT} is a run without a fault and cannot be combined; leave it out of {name}")
     return parts
 
 

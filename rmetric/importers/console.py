@@ -68,5 +68,5 @@ def _repeated(survey: ConsoleSurvey) -> str:
         told.append("map one with --format console --map training_loss=NAME")
     single = next((name for names in survey.counts for name in names if means_loss(name, fields)), None)
     if single is not None and not survey.holds_a_loss:
-        told.append(f"{single!r} stands in no two lines of one kind")
+        told.append(f"{single!r} stands in no two lines of one kind; give the whole log, or map another name")
     return "; ".join(told)

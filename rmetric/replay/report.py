@@ -240,6 +240,9 @@ def replay_to_folder(
             raise
         report.say(str(error), "error")
         replay = Replay(name=name, source=plain_text(path), format="-", unusable=str(error), outcome="-")
+    else:
+        if replay.unusable:
+            report.say(f"{report.shown_path}: {replay.unusable}", "error")
     report.close()
     if not replay.records:
         table.unlink(missing_ok=True)

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 from matplotlib import style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
@@ -230,6 +232,21 @@ def stacked(studies: Iterable[str]) -> str:
 def abreast(studies: Iterable[str]) -> str:
     """Arrangement of the panels of several studies, in words."""
     return f"From left to right: {', '.join(studies)} study."
+
+
+def legible(ax: Axes) -> None:
+    """Make each number in the cells of a heat map black or white, whichever contrasts more (WCAG 2: luminance 0.179).
+
+    A cell without a value may have no number.
+    """
+    (cells,) = [item for item in ax.collections if isinstance(item, QuadMesh)]
+    columns = np.shape(cells.get_coordinates())[1] - 1
+    colors = np.asarray(cells.get_facecolor(), dtype=np.float64)[:, :3]
+    linear = np.where(colors <= 0.03928, colors / 12.92, ((colors + 0.055) / 1.055) ** 2.4)
+    luminance = linear @ np.array([0.2126, 0.7152, 0.0722])
+    for text in ax.texts:
+        x, y = text.get_position()
+        text.set_color(BLACK if luminance[int(y) * columns + int(x)] > 0.179 else "white")
 
 
 def broken(text: str, width: int) -> str:

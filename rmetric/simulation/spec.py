@@ -48,7 +48,9 @@ class RunSpec:
         if not 0 <= self.seed < 2**64:
             raise UserError(f"the seed must be a whole number from 0 to 2^64 - 1, not {self.seed}")
         if self.log_every > self.steps:
-            raise UserError(f"a record every {self.log_every} steps leaves a run of {self.steps} steps without any")
+            raise UserError(
+                f"a record every {self.log_every} steps leaves a run of {self.steps} without any; lower --log-every"
+            )
         if self.onset is not None and not 1 <= self.onset <= self.steps:
             raise UserError(f"the fault step {self.onset} is not within the run's steps 1 to {self.steps}")
         check_fault_fits(self.fault, self.profile)

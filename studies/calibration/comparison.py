@@ -33,6 +33,8 @@ SIGNALS = {
 TREND_RECORDS = 15
 SKIPPED_SHARE = 0.1
 """Share of a run in which its warm-up lies."""
+FEWEST_FAILED = 3
+"""Fewer runs say nothing of a median: a bootstrap over runs would leave more than 5 % of its resamples without any."""
 TOLERANCE = 0.2
 """Relative distance within which two numbers are alike, whatever the interval."""
 STATISTICS = {
@@ -150,7 +152,7 @@ def compare_faults(simulated: Sequence[Run], real: Sequence[Run]) -> list[Compar
     for key in (key for key in ours if key in theirs):
         a, b = ours[key], theirs[key]
         rows += [Compared(key, kind, _share(a, kind), _share(b, kind)) for kind in ("failed", "recovered")]
-        rows.append(Compared(key, "incubation", _incubation(a), _incubation(b)))
+        rows.append(Compared(key, "incubation", median_incubation(a), median_incubation(b)))
     return rows
 
 
@@ -180,8 +182,11 @@ def _share(outcomes: Outcomes, kind: str) -> Score:
     return Score.share(sum(found == kind for found, _ in outcomes), len(outcomes))
 
 
-def _incubation(outcomes: Outcomes) -> Score:
+def median_incubation(outcomes: Outcomes) -> Score:
+    """Median steps from onset to failure, of the failed runs; undefined for fewer than three."""
     steps = [float(after) for kind, after in outcomes if kind == "failed" and after is not None]
+    if 0 < len(steps) < FEWEST_FAILED:
+        return Score.undefined(f"fewer than {FEWEST_FAILED} runs failed")
     found = over_runs(steps, lambda part: float(np.median(part)), len(steps))
     return Score(found.value, found.low, found.high) if found else Score.undefined("no run failed")
 

@@ -30,9 +30,12 @@ COLORS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, 
 MARKERS = "oD^vsP<X>*hp"
 HOLLOW_FROM = len(COLORS)
 """Names from which every other round of the colours is hollow."""
-SPREAD_PT = 4.5
+SPREAD_PT = 3.6
 """Distance of points that fall together, which are drawn beside each other."""
-GOLDEN_ANGLE = 2.399963
+GOLDEN_SHARE = 0.381966
+"""Of all directions, the share by which each point is turned against the last one: no two fall together."""
+AT_AN_END = 0.08
+"""Share of the range nearer than which to an end points are spread inwards alone."""
 LEGEND_COLUMNS = 4
 UNIT_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ACRONYMS = ("LR", "GQA", "RMS")
@@ -44,9 +47,9 @@ def draw(comparison: Comparison) -> Drawing:
     caption = (
         "Each point is one number of the real runs (across, with its 95 % interval) and of the simulated ones (up); on "
         f"the line they are equal. (a) Spread of the noise of each signal in records of {comparison.every} steps. "
-        "Points that fall together are spread around their place. (b) Share of the runs that fail and (c) median steps "
-        "from onset to failure, by fault and severity (the darker the more severe). (d) Strict F1 of the "
-        "detectors at one false alarm per 10,000 healthy steps. "
+        "(b) Share of the runs that fail and (c) median steps from onset to failure, by fault and severity (the darker "
+        "the more severe). (d) Strict F1 of the detectors at one false alarm per 10,000 healthy steps. In (b) to (d) "
+        "points that fall together are drawn beside each other, with their intervals and within the range. "
         f"{simulated:,} simulated runs; {real:,} real ones of the half that nothing was fitted to."
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(comparison)))
@@ -106,11 +109,21 @@ def _handles(names: Sequence[str], titles: Mapping[str, str]) -> list[Line2D]:
     ]
 
 
-def _beside(ax: Axes, taken: int) -> Transform:
-    """Place of a point where so many have been drawn already: around the first, at even distances."""
+def _beside(ax: Axes, x: float, y: float, ends: tuple[float, float], taken: int) -> Transform:
+    """Place of a point where so many have been drawn already: around the first, evenly, and not beyond the range."""
+    inwards = [_inwards(ax, value, ends) for value in (x, y)]
+    share = 0.5 ** sum(map(abs, inwards))  # of all directions
+    angle = math.atan2(inwards[1], inwards[0]) + math.tau * share * (GOLDEN_SHARE * taken % 1.0 - 0.5)
+    radius = SPREAD_PT * math.sqrt(taken / share)
     figure = ax.get_figure(root=True)
-    radius, angle = SPREAD_PT * math.sqrt(taken), GOLDEN_ANGLE * taken
     return offset_copy(ax.transData, figure, radius * math.cos(angle), radius * math.sin(angle), units="points")
+
+
+def _inwards(ax: Axes, value: float, ends: tuple[float, float]) -> int:
+    """1 at the lower end of the range, −1 at the upper one, else 0; both axes have the same scale."""
+    low, high, at = ax.xaxis.get_transform().transform([*ends, value]).tolist()
+    share = (at - low) / (high - low) if high > low else 0.5
+    return (share < AT_AN_END) - (share > 1.0 - AT_AN_END)
 
 
 def _panel(ax: Axes, rows: Sequence[Compared], logarithmic: bool, names: Sequence[str]) -> None:
@@ -129,16 +142,17 @@ def _panel(ax: Axes, rows: Sequence[Compared], logarithmic: bool, names: Sequenc
         for name in ("x", "y"):
             style.log_axis(ax, name, linthresh=linear)
     else:
-        ax.set(xlim=(-0.19, 1.19), ylim=(-0.19, 1.19), xticks=UNIT_TICKS, yticks=UNIT_TICKS)
+        ax.set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=UNIT_TICKS, yticks=UNIT_TICKS)
     ax.plot([low, high], [low, high], color=style.GREY, linewidth=0.8, zorder=1)
     taken: Counter[tuple[str, str]] = Counter()
     for row in known:
         x, y = row.real.value, row.simulated.value
         look = _look(names.index(row.of[0]))
         place = (f"{x:.1e}", f"{y:.1e}")
-        beside = _beside(ax, taken[place])
+        beside = _beside(ax, x, y, (low, high), taken[place])
         taken[place] += 1
         alpha = SEVERITY_FILL.get(row.of[-1], 1.0)
         if row.real.has_interval:
-            ax.plot([row.real.low, row.real.high], [y, y], color=look["color"], alpha=0.3, linewidth=0.8, zorder=2)
+            ax.plot([row.real.low, row.real.high], [y, y], color=look["color"], alpha=0.3, linewidth=0.8, zorder=2,
+                    transform=beside)  # fmt: skip
         ax.plot([x], [y], alpha=alpha, linestyle="none", zorder=3, transform=beside, **look)

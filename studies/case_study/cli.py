@@ -85,8 +85,9 @@ ONSET = "first disturbed step (default: drawn from the seed, in the middle half 
 
 def parser() -> Parser:
     p = Parser(
-        "Train a real model, break it on purpose in several ways, and see who warned, and when.",
-        epilog="--suite mechanism and --suite sdc have options of their own: add --help to see them",
+        "Train a real model, break it on purpose in several ways, and see who warned, and when (--suite faults, which "
+        "can be left out). --suite mechanism and --suite sdc are other studies, with options of their own: add --help "
+        "to see them."
     )
     count, onset, tokens = whole_number(1), whole_number(2), whole_number(2)
     p.add_argument("--model", metavar="NAME", help=MODEL)

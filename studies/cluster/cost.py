@@ -144,10 +144,10 @@ NO_MONITOR, ORACLE = "no monitor", "oracle"
 @table(
     "table_6_cost_benefit",
     "Cost and benefit",
-    "Cost and benefit over all runs, published thresholds. {assumed} TOR: Training Overhead Ratio, T_optimal / "
-    "T_observed (arXiv 2408.07482), over the runs as they are: most of them faulty, which real training is not. The "
-    "paper protocol credits alerts before the onset (at most with the whole loss) and charges one false alarm a run. "
-    "{runs}",
+    "Cost and benefit over all runs, published thresholds. {assumed} {step} {price} TOR: Training Overhead Ratio, "
+    "T_optimal / T_observed (arXiv 2408.07482), over the runs as they are: most of them faulty, which real training is "
+    "not. The paper protocol credits alerts before the onset (at most with the whole loss) and charges one false alarm "
+    "a run. {runs}",
     [
         Column("monitor", "Monitor"),
         *(
@@ -187,16 +187,19 @@ def cost_benefit(ev: Evaluator) -> Part:
                     f"tor_{protocol}": found.tor,
                 }
             )
-    return Part([*rows.values()], {"assumed": _assumed(model, costs), **captions.facts(ev)})
+    return Part([*rows.values()], {**_assumed(model, costs), **captions.facts(ev)})
 
 
-def _assumed(model: CostModel, costs: RunCosts) -> str:
-    return (
-        f"Assumed: {_range(costs.step_time_s)} s a step; the cluster costs {_range(costs.usd_per_hour)} USD an hour; a "
-        f"checkpoint every {model.checkpoint_every:,} steps; without a warning all work from the last checkpoint "
-        "before the onset to the failure is lost, with one the work up to the warning; a false alarm stops the "
-        f"cluster for {model.false_alarm_minutes:g} minutes; restarts cost the same in all cases and are left out."
-    )
+def _assumed(model: CostModel, costs: RunCosts) -> dict[str, str]:
+    """What studies have in common apart from what they may differ in, so that a caption says it once."""
+    return {
+        "step": f"A step takes {_range(costs.step_time_s)} s.",
+        "price": f"The cluster costs {_range(costs.usd_per_hour)} USD an hour.",
+        "assumed": f"Assumed: a checkpoint every {model.checkpoint_every:,} steps; without a warning all work from the "
+        "last checkpoint before the onset to the failure is lost, with one the work up to the warning; a false alarm "
+        f"stops the cluster for {model.false_alarm_minutes:g} minutes; restarts cost the same in all cases and are "
+        "left out.",
+    }
 
 
 def _range(values: NDArray[np.float64]) -> str:

@@ -19,7 +19,7 @@ PROGRAM = "python -m studies.paper.reproduce"
 
 
 def parser() -> Parser:
-    p = Parser("Make the paper's tables and figures from logs.", prog=PROGRAM)
+    p = Parser("Make the paper's tables and figures from logs.")
     p.add_argument("--out", type=Path, default=Path("results"), help="folder for tables/ and figures/")
     p.add_evaluation()
     return p

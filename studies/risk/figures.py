@@ -23,7 +23,7 @@ from studies.risk.quality import (
     healing_frame,
     reliability_frame,
 )
-from studies.risk.tables import SKILL, described
+from studies.risk.tables import SKILL, described, intervals
 
 RELIABILITY_NAME, RELIABILITY_TITLE = "figure_6_reliability", "Figure 6: Reliability of the risk"
 DIAGRAMS_ABREAST = 3
@@ -143,7 +143,7 @@ def _unit(ax: Axes, name: str) -> None:
 def _reliability_caption(judged: Judged) -> str:
     return (
         "Reliability on runs that the model was not fitted to: predicted probability of each bin against the share "
-        "that came true, with 95 % intervals (bootstrap over runs); dotted: perfect. Below: runs in each bin; a run "
+        f"that came true; lines: {intervals(judged)} Dotted: perfect. Below: runs in each bin; a run "
         "has records in many. (a–d) All records, by horizon. (e) Asked at an alert and "
         f"{' and '.join(str(after) for after in AFTER[1:])} steps after it, all of these in one curve; (f) has them "
         f"apart. (f) {SKILL} {described(judged)}"
@@ -176,6 +176,7 @@ def _matrix(ax: Axes, frame: pd.DataFrame, true: list[str]) -> None:
     shares = counts.div(alerts.clip(lower=1.0), axis=0)
     sns.heatmap(shares, ax=ax, annot=counts.astype(int).astype(str).replace("0", ""), fmt="", cmap="Blues", vmin=0.0,
                 vmax=1.0, cbar=False, linewidths=0.8, linecolor="white", annot_kws={"fontsize": 8})  # fmt: skip
+    style.legible(ax)
     for row, count in enumerate(alerts.tolist()):
         ax.text(1.02, row + 0.5, f"{int(count)}", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)
     ax.text(1.02, -0.25, "alerts", transform=ax.get_yaxis_transform(), va="center", color=style.GREY)

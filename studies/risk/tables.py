@@ -44,7 +44,11 @@ def tables_of(judged: Judged) -> list[Table]:
 
 
 def _facts(judged: Judged) -> dict[str, str]:
-    return {"bar": f"{judged.model.parameters.families.bar:g}", "described": described(judged)}
+    return {
+        "bar": f"{judged.model.parameters.families.bar:g}",
+        "described": described(judged),
+        "interval": f"In brackets: {intervals(judged)}",
+    }
 
 
 @table(
@@ -52,7 +56,7 @@ def _facts(judged: Judged) -> dict[str, str]:
     "Risk, P(failure within k steps)",
     "P(failure within k steps), judged at the records of the score half: healthy ones once, of faulty runs those from "
     f"the onset to the last before the failure. {SKILL} Records too near the end of their run to know are left out. "
-    "{described}",
+    "{described} {interval}",
     [
         Column("subset", "Records"),
         Column("horizon", "Within (steps)", leading=True),
@@ -75,7 +79,8 @@ def risk(judged: Judged) -> Part:
     "Recoverable or fatal, P(heals by itself) after an alert",
     "P(the run heals by itself), asked at an alert and some steps later, as long as the run has not failed: the first "
     "alert of a faulty run from its onset on (failed against recovered), and in all runs also every alert in a control "
-    f"run, where nothing fails. {SKILL} The base rate is that of the same runs at the same time. {{described}}",
+    f"run, where nothing fails. {SKILL} The base rate is that of the same runs at the same time. {{described}} "
+    "{interval}",
     [
         Column("runs_asked", "Alerts in"),
         Column("after", "Asked after (steps)", leading=True),
@@ -97,7 +102,7 @@ def healing(judged: Judged) -> Part:
     "table_14_diagnosis",
     "Diagnosis, fault family at an alert",
     "Diagnosis in short: shares of the alerts for which a fault family is named (the others are answered with "
-    f"“unknown”), and for which the right one is. {ASKED} {{described}}",
+    f"“unknown”), and for which the right one is. {ASKED} {{described}} {{interval}}",
     [
         Column("after", "Asked after (steps)"),
         Column("alerts", "Alerts"),
@@ -145,17 +150,24 @@ def _matrix(frame: pd.DataFrame, after: int) -> list[dict[str, Cell]]:
 
 
 def described(judged: Judged) -> str:
-    """Model, alerts, runs and intervals, in words."""
+    """Model, alerts and runs, in words."""
     made = judged.model.parameters.provenance
     mine = {steps_a_record(run.observations.step) for run in judged.study.runs if len(run.observations) > 1}
     theirs = judged.model.steps_a_record
     text = (
         f"Model: fitted to the {made['runs']} runs of the fit half of a study ({', '.join(made['backends'])}: "
         f"{', '.join(made['models'])}). Alerts: {judged.detector.title} above {judged.detector.threshold:g}. "
-        f"{int(judged.runs.sum())} runs in the score half (even repetition or seed). In brackets: 95 % bootstrap "
-        f"interval over runs ({judged.draws:,} resamples); of a share of 0 or 1, the exact one of the number of runs."
+        f"{int(judged.runs.sum())} runs in the score half (even repetition or seed)."
     )
     if mine - theirs:
         said, known = ("/".join(map(str, sorted(steps))) for steps in (mine, theirs))
         text += f" These logs have a record every {said} steps, those it was fitted to every {known}: out of its range."
     return text
+
+
+def intervals(judged: Judged) -> str:
+    """Which intervals a table has in brackets, or a figure as lines."""
+    return (
+        f"95 % bootstrap interval over runs ({judged.draws:,} resamples); of a share of 0 or 1, the exact one of the "
+        "number of runs."
+    )

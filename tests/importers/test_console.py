@@ -188,5 +188,5 @@ def test_a_loss_around_0_is_no_suspicion(tmp_path: Path, losses: list[float]) ->
 
 
 def test_a_log_with_one_report_of_its_loss_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="'loss' stands in no two lines of one kind"):
+    with pytest.raises(UserError, match="'loss' stands in no two lines of one kind; give the whole log"):
         read(iter(["Epoch 1/1", "loss=0.66 acc=0.61"]), tmp_path)

@@ -158,7 +158,18 @@ def test_when_no_log_can_be_used_that_is_an_error(tmp_path: Path, capsys: pytest
     for name in ("a.jsonl", "b.jsonl"):
         write(tmp_path / name)
     assert main([str(tmp_path), "--out", str(tmp_path / "out")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == "error: none of the 2 logs could be used: no records"
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    each = [f"error: {tmp_path / name}: no records" for name in ("a.jsonl", "b.jsonl")]
+    assert said == [*each, "error: none of the 2 logs could be used; see the errors above"]
+
+
+@pytest.mark.parametrize("content", [b"hello\n", b""])
+def test_a_single_log_that_cannot_be_used_is_told_once(
+    content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "a.log", content)
+    assert main([str(tmp_path / "a.log"), "--out", str(tmp_path / "out")]) == 2
+    assert capsys.readouterr().err.count("error: ") == 1
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "trainer_state.json"])

@@ -53,7 +53,10 @@ def test_the_name_says_what_the_run_is(changes: dict, name: str) -> None:
         ({"steps": 1_000_001}, "at most 1,000,000 steps"),
         ({"log_every": 0}, "at least 1"),
         ({"eval_every": -1}, "at least 1"),
-        ({"steps": 5, "log_every": 10}, "a record every 10 steps leaves a run of 5 steps without any"),
+        (
+            {"steps": 5, "log_every": 10},
+            "a record every 10 steps leaves a run of 5 without any; lower --log-every",
+        ),
         ({"fault": "LR_SPIKE", "onset": 0}, "fault step 0 is not within the run's steps 1 to 5000"),
         ({"fault": "LR_SPIKE", "onset": 5001}, "fault step 5001"),
         ({"fault": "LR_SPKE"}, "did you mean 'LR_SPIKE'"),

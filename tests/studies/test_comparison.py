@@ -13,7 +13,16 @@ from rmetric.evaluation.studies import load_study
 from rmetric.simulation import RunSpec, TrainingSimulator, judge_traces, write_logs
 from studies.calibration import figure as picture
 from studies.calibration.compare import main
-from studies.calibration.comparison import Compared, Comparison, compare, detectors, rank_correlation, tables
+from studies.calibration.comparison import (
+    FEWEST_FAILED,
+    Compared,
+    Comparison,
+    compare,
+    detectors,
+    median_incubation,
+    rank_correlation,
+    tables,
+)
 
 FAULTS = ("LR_SPIKE", "RMS_NORM_ERROR", "NONE")
 
@@ -65,6 +74,13 @@ def test_what_does_not_match_is_named() -> None:
     assert found[1].notes == ["1 of 2 numbers match. Those that do not: B low (failed)."]
 
 
+@pytest.mark.parametrize("failed", [1, 2, 3])
+def test_few_failed_runs_have_no_median_of_their_steps(failed: int) -> None:
+    found = median_incubation([("failed", 177)] * failed + [("recovered", None)] * 9)
+    assert found.defined == (failed == FEWEST_FAILED)
+    assert Compared(("A", "low"), "incubation", Score(822.0), found).matches == (False if found.defined else None)
+
+
 def test_an_undefined_number_neither_matches_nor_does_not() -> None:
     assert Compared(("A",), "F1", Score.undefined("none"), Score(0.5)).matches is None
 
@@ -95,3 +111,17 @@ def test_the_command_writes_tables_and_the_figure(
     assert shlex.join(asked) in (tmp_path / "out" / "captions.md").read_text()
     assert "Simulated against real" in capsys.readouterr().out
     assert {path.suffix for path in (tmp_path / "out").iterdir()} >= {".md", ".csv", ".png"}
+
+
+def test_points_that_fall_together_stay_within_the_range_and_keep_their_intervals() -> None:
+    none, all_ = Score(0.0, 0.0, 0.3), Score(1.0, 0.7, 1.0)
+    rows = [Compared((f"F{k}", "low"), "failed", value, value) for k in range(12) for value in (none, all_)]
+    drawn = picture.figure(Comparison([], rows, [], Score.undefined("none"), 10, (1, 1)))
+    drawn.canvas.draw()
+    ax = drawn.axes[1]
+    low, high = ax.transData.transform([(0.0, 0.0), (1.0, 1.0)])
+    points = [line.get_transform().transform(line.get_xydata()) for line in ax.lines[1:]]  # the first is the diagonal
+    for interval, point in zip(points[::2], points[1::2], strict=True):
+        assert (point[0] >= low - 0.01).all() and (point[0] <= high + 0.01).all()
+        assert interval[0][1] == pytest.approx(point[0][1])
+    assert len({tuple(point[0].round(3)) for point in points[1::2]}) == len(rows)

@@ -7,11 +7,13 @@ import re
 import shutil
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib
 import numpy as np
 import pytest
+import seaborn
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
@@ -457,6 +459,21 @@ def test_the_figure_marks_what_the_evaluation_counts(evaluator: Evaluator) -> No
             assert step == (None if np.isnan(lead) else truth.failure_step - lead)
 
 
+def test_an_alert_of_an_episode_that_began_before_the_onset_is_told(evaluator: Evaluator) -> None:
+    chosen = failing_run.Chosen.of(evaluator)
+    assert chosen is not None and chosen.truth.onset is not None
+    step = chosen.watched.step
+    first = int(np.searchsorted(step, chosen.truth.onset))  # record of the warning time
+    said = {}
+    for alerts in ((first - 1, first), ()):
+        r = np.zeros(len(step))
+        r[[*alerts]] = 1.0
+        watched = replace(chosen.watched, value=chosen.watched.value._replace(r=r))
+        said[len(alerts)] = failing_run.account(replace(chosen, watched=watched))
+    assert f"the alerts there (step {step[first]:,}) belong to an episode that began before the onset" in said[2]
+    assert "counts it as missed. " in said[0]
+
+
 def test_the_legend_has_only_the_marks_that_a_panel_shows(evaluator: Evaluator) -> None:
     chosen = failing_run.Chosen.of(evaluator)
     assert chosen is not None
@@ -499,6 +516,23 @@ def test_curves_that_are_not_defined_say_why(tmp_path: Path) -> None:
         assert "not defined: no run failed" in [text.get_text() for text in ax.texts]
 
 
+def test_numbers_of_a_heat_map_contrast_with_their_cells() -> None:
+    ax = Figure().subplots()
+    shares = np.array([[0.0, 0.58], [np.nan, 0.9]])  # a cell without a value has no number
+    seaborn.heatmap(shares, ax=ax, annot=True, cmap="Blues", vmin=0.0, vmax=1.0, cbar=False)
+    style.legible(ax)
+    colors = {text.get_text(): text.get_color() for text in ax.texts}
+    assert colors == {"0": style.BLACK, "0.58": style.BLACK, "0.9": "white"}
+
+
+def test_the_label_of_the_budget_hides_no_curve(evaluator: Evaluator) -> None:
+    labels = [(text, ax) for ax in curves_figure(evaluator).axes for text in ax.texts if text.get_text() == "budget"]
+    assert labels
+    for text, ax in labels:
+        assert text.get_bbox_patch() is None
+        assert text.get_zorder() <= min(line.get_zorder() for line in ax.lines)
+
+
 def test_a_fault_without_a_warning_is_shown_as_none_of_n(evaluator: Evaluator) -> None:
     shown = lead_times.select(evaluator)
     figure = lead_times.figure({"": evaluator}, {"": shown})
@@ -531,8 +565,8 @@ def test_thresholds_of_the_lead_times_are_not_fitted_to_the_runs_shown(evaluator
 def test_lead_times_of_the_r_metrics_alone_are_scored_on_the_other_half(logs: Path) -> None:
     shown = lead_times.select(Evaluator.of(load_study(logs, 1), ["r_metric", ROBUST], jobs=1, draws=20))
     assert [series.name for series in shown.series] == ["r_metric", ROBUST]
-    assert shown.how.startswith("Thresholds: highest F1 within 0.1 false alarms")
-    assert "other detector" not in shown.how
+    assert shown.how[0].startswith("Thresholds: highest F1 within 0.1 false alarms")
+    assert not any("other detector" in said for said in shown.how)
 
 
 def test_the_ablation_is_that_of_the_tables(evaluator: Evaluator) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.held_out import ORACLE, held_out, moved, oracle
 from rmetric.evaluation.scores import Score
 from rmetric.evaluation.studies import load_extra_sets, load_studies
-from rmetric.reporting.table import Column, Table, to_latex, to_screen
+from rmetric.reporting.table import Column, Table, number, to_latex, to_screen
+from studies import captions
 from studies.catalogue import CATALOGUE, Catalogue, Description, Inputs, Part, Row
 from studies.paper import reproduce
 from studies.paper.figures import ablation, curves, draw_figures, failing_run, lead_times, result
@@ -122,7 +124,7 @@ def test_a_set_is_found_beside_its_study(sources: list[Path], part: str, fault: 
 
 
 def test_one_study_alone_has_no_column_of_studies(alone: dict[str, list[Table]]) -> None:
-    assert not any("study" in table.frame for table in alone["simulated"] if table.name != "headline")
+    assert not any("study" in table.frame for table in alone["simulated"] if not table.name.startswith("headline"))
 
 
 def test_rows_about_the_same_are_neighbours(tables: dict[str, Table], studies: dict[str, Evaluator]) -> None:
@@ -322,6 +324,39 @@ def test_other_seeds_are_scored_with_the_thresholds_of_the_study(
     assert not any(column.title.startswith("Recall, ") for column in tables[name].columns)
 
 
+def test_captions_of_held_out_tables_name_columns_that_are_there(tables: dict[str, Table]) -> None:
+    for name, table in tables.items():
+        if name.startswith(("table_9", "table_10", "table_18")):
+            titles = {column.title for column in table.columns}
+            assert ("beside it" in table.caption) == ("Share, warned runs" in titles), name
+            (compared,) = re.findall(r"([^.]+): difference of F1", table.caption)
+            assert compared.strip() in titles, name
+            assert "could warn the others" not in table.caption, name  # every failed run could be warned
+
+
+def test_what_is_said_of_brackets_and_of_both_studies_is_true_and_said_once(tables: dict[str, Table]) -> None:
+    for table in tables.values():
+        cells = [cell for row in table.rows for cell in row.values() if isinstance(cell, Score)]
+        assert "In brackets" not in table.caption or any(cell.has_interval for cell in cells), table.name
+    cost = tables["table_6_cost_benefit"].caption
+    assert cost.count("restarts cost the same") == 1
+
+
+def test_leads_of_fast_steps_are_not_all_rounded_to_nothing(tables: dict[str, Table]) -> None:
+    (column,) = [column for column in tables["table_3_detectors"].columns if column.key == "lead_min_strict"]
+    assert float(number(10 * 0.02 / 60, column.digits)) > 0  # ten steps of 20 ms
+    assert "255 steps are the paper's mean lead." in tables["table_3d_required_lead"].caption
+
+
+def test_the_headlines_name_the_paper_s_number_in_the_same_way(
+    tables: dict[str, Table], alone: dict[str, list[Table]]
+) -> None:
+    for made in (tables, {table.name: table for table in alone["real"]}):
+        for name in ("headline", "headline_full"):
+            rows = [row for row in made[name].rows if row.get("f1_paper") == captions.PAPER_F1]
+            assert [(row["study"], row["what"]) for row in rows] == [("the paper", "R-Metric")]
+
+
 def _ends(score: object) -> tuple[float, float]:
     assert isinstance(score, Score)
     return score.low, score.high
@@ -373,7 +408,7 @@ def test_every_figure_shows_both_studies(studies: dict[str, Evaluator]) -> None:
         if name[7] in "02345":
             assert "simulated, real study." in drawing.caption
     run = studies["real"].study.runs[1].name
-    with pytest.raises(UserError, match="no log is named nobody"):
+    with pytest.raises(UserError, match="no log is named nobody; --run takes one such as run_"):
         draw_figures(Inputs(studies), ["2"], "nobody")
     assert f"`{run}`" in draw_figures(Inputs(studies), ["2"], run)[0].caption
 

@@ -129,6 +129,7 @@ def _transfer(ax: Axes, ev: Evaluator) -> None:
     pale_to_dark = LinearSegmentedColormap.from_list("pale to dark", ["#FFFFFF", style.BLUE])
     sns.heatmap(values, ax=ax, annot=texts, fmt="", cmap=pale_to_dark, vmin=0.0, vmax=1.0, cbar=False, linewidths=0.5,
                 linecolor="#BBBBBB", square=True, annot_kws={"fontsize": 8})  # fmt: skip
+    style.legible(ax)
     ax.set_xlabel("scored on (other half)")
     ax.set_ylabel("weights fitted on")
     short = ["-\n".join(name.rsplit("-", 1)) for name in names]

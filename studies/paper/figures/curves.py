@@ -153,7 +153,7 @@ def _free_response(ax: Axes, ev: Evaluator, looks: dict[str, style.Look]) -> Non
     style.log_axis(ax, "x")
     ax.set_xlim(edge, 1000.0 / 50.0)
     ax.axvline(BUDGET_PER_1000, color=style.GREY, linewidth=1.0, linestyle=(0, (2, 2)), zorder=1)
-    ax.text(BUDGET_PER_1000 * 0.93, 1.02, "budget", ha="right", va="top", color=style.GREY, bbox=style.GROUND, zorder=5)
+    ax.text(BUDGET_PER_1000 * 0.93, 0.9, "budget", ha="right", va="top", color=style.GREY, zorder=1)  # hides no curve
     if why := undefined(ev, "strict"):
         style.say(ax, f"not defined: {why}")
         return

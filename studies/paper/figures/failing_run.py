@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from rmetric.episodes import REARM_STEPS
 from rmetric.evaluation.evaluator import Evaluator
 from rmetric.evaluation.truth import Truth
 from rmetric.records import NO_FAULT
@@ -279,12 +280,12 @@ def _caption(found: Mapping[str, Chosen], studies: int) -> str:
         "Losses: thin and pale training, thick validation (latest known). λ, σ² and ΔL as logged; normalised over "
         "their own history; R with the published weights and threshold, recomputed from the log. A value that is not "
         "finite is not drawn.",
-        captions.by_study({study: _account(item) for study, item in found.items()}),
+        captions.by_study({study: account(item) for study, item in found.items()}),
     ]
     return " ".join(parts)
 
 
-def _account(chosen: Chosen) -> str:
+def account(chosen: Chosen) -> str:
     """Say which run it is, how it was chosen, when it failed, and when R alerted."""
     watched, twin, truth = chosen.watched, chosen.twin, chosen.truth
     run = watched.run
@@ -303,7 +304,7 @@ def _account(chosen: Chosen) -> str:
     )  # fmt: skip
     if truth.failure_step is not None:
         parts.append(
-            "No episode began between onset and failure, so that the strict protocol counts it as missed."
+            _missed(chosen)
             if warning is None
             else f"First warning (strict) at step {warning:,}, a lead of {truth.failure_step - warning:,} steps."
         )
@@ -315,3 +316,20 @@ def _account(chosen: Chosen) -> str:
             + ("." if first is None else f", first at step {first:,}.")
         )
     return " ".join(parts)
+
+
+def _missed(chosen: Chosen) -> str:
+    """Say why no alert of a failed run warns, of those between onset and failure too."""
+    watched, onset = chosen.watched, chosen.truth.onset
+    said = "No episode began between onset and failure, so that the strict protocol counts it as missed"
+    failure = chosen.truth.failure_step
+    if onset is None or failure is None:
+        return f"{said}."
+    within = (watched.r > watched.threshold) & (watched.step >= onset) & (watched.step < failure)
+    alerts = ", ".join(f"{step:,}" for step in watched.step[within].tolist())
+    if not alerts:
+        return f"{said}."
+    return (
+        f"{said}: the alerts there (step {alerts}) belong to an episode that began before the onset, for fewer than "
+        f"{REARM_STEPS} quiet steps lie between."
+    )

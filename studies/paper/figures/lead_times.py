@@ -48,8 +48,8 @@ class Shown:
     series: Sequence[Series]
     runs: NDArray[np.bool_]
     """Shape (runs,): those that are scored."""
-    how: str
-    """Thresholds and runs, in words."""
+    how: Sequence[str]
+    """Thresholds and runs, in sentences."""
 
 
 def draw(studies: Mapping[str, Evaluator], footnote: str = "") -> Drawing:
@@ -78,7 +78,7 @@ def select(ev: Evaluator) -> Shown:
             *(f"{title} keeps the threshold of its settings." for title in kept),
             *(["The other detector is the causal one with the highest recall on the fit half."] if other else []),
         ]
-        return Shown(series, ev.halves.score, " ".join(how))
+        return Shown(series, ev.halves.score, how)
     other = ev.best_baseline("strict")
     names += [other] if other else []
     series = [Series(name, ev.detectors[name].title, ev.counts(name, "strict")) for name in names]
@@ -87,7 +87,7 @@ def select(ev: Evaluator) -> Shown:
         "thresholds and one to score them.",
         *(["The other detector is the causal one with the highest F1."] if other else []),
     ]
-    return Shown(series, np.ones(len(ev.timeline), bool), " ".join(how))
+    return Shown(series, np.ones(len(ev.timeline), bool), how)
 
 
 def best_other(ev: Evaluator) -> str | None:
@@ -237,7 +237,7 @@ def _caption(studies: Mapping[str, Evaluator], shown: Mapping[str, Shown]) -> st
         f"where there are {QUARTILES_FROM} or more. On the right: warned of failed runs; a run that was not warned has "
         "no lead and no point.",
         captions.by_study({study: _warned(ev, shown[study]) for study, ev in studies.items()}),
-        captions.by_study({study: item.how for study, item in shown.items()}),
+        *captions.each_by_study({study: item.how for study, item in shown.items()}),
         captions.STRICT,
         captions.by_study({study: captions.runs(ev, shown[study].runs) for study, ev in studies.items()}),
     ]

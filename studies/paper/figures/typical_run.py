@@ -76,7 +76,8 @@ def choose(ev: Evaluator, name: str = "") -> tuple[Run, Truth, str] | None:
     if name:
         names, wanted = [run.name for run in runs], name.removesuffix(".jsonl")
         if wanted not in names:
-            raise UserError(f"no log is named {name}{did_you_mean(wanted, names, cutoff=0.3)}")
+            hint = did_you_mean(wanted, names, cutoff=0.3)
+            raise UserError(f"no log is named {name}{hint or f'; --run takes one such as {names[0]}'}")
         index = names.index(wanted)
         if not len(runs[index].observations):
             raise UserError(f"the log {name} holds no record; choose another --run")

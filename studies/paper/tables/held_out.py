@@ -33,8 +33,7 @@ from studies.paper.tables.detectors import DETECTOR, UPPER_BOUND
 
 FITTED_WEIGHTS = f"{REFERENCE}, fitted weights"
 SHARE = (
-    "Share of warning time: mean over the failed runs of (failure − warning) / (failure − onset), a missed run having "
-    "0; beside it over the warned runs alone."
+    "Share of warning time: mean over the failed runs of (failure − warning) / (failure − onset), a missed run having 0"
 )
 VISIBILITY_CAPTION = (
     "visibility_bound knows the fault-free twin of every failed run and alarms in the first record that differs from "
@@ -56,8 +55,9 @@ LESS_REFERENCE = Column("less_reference", "F1 less reference's", 3, "strict")
     "Strict protocol at a budget of at most one false alarm per 10,000 healthy steps, causal detectors alone. The "
     "threshold with the highest F1 within the budget is fitted on the half of the runs with odd repetition (or seed) "
     "and scored on the other half, where the budget may be missed. The robust R-Metric is fitted to healthy records of "
-    f"the real study's fit half and of strangers' runs, threshold included. {SHARE} Upper bound: exact one-sided 95 % "
-    "Poisson bound. {reference} {bound} {visibility_bound} {score_half} {interval}",
+    f"the real study's fit half and of strangers' runs, threshold included. {SHARE}; beside it over the warned runs "
+    "alone. Upper bound: exact one-sided 95 % Poisson bound. {reference} {bound} {visibility_bound} {score_half} "
+    "{interval}",
     [
         DETECTOR,
         THRESHOLD,
@@ -98,7 +98,7 @@ def _compared_with(ev: Evaluator) -> str:
     reference = reference_of(ev)
     if reference is None:
         return "No detector to compare with was asked for."
-    return f"Last column: difference of F1 to that of {ev.detectors[reference].title}, paired bootstrap."
+    return f"{LESS_REFERENCE.title}: difference of F1 to that of {ev.detectors[reference].title}, paired bootstrap."
 
 
 def _bound(ev: Evaluator) -> str:
@@ -108,10 +108,10 @@ def _bound(ev: Evaluator) -> str:
     failed, warnable = int((counts.tp + counts.fn)[chosen].sum()), int(counts.tp[chosen].sum())
     if not failed:
         return "No run of the score half failed."
+    lost = f"; no detector could warn the others, so that no recall is above {number(warnable / failed, 3)}"
     return (
-        f"{warnable} of the {failed} failed runs of the score half have a record between onset and failure; no "
-        f"detector could warn the others, so that no recall is above {number(warnable / failed, 3)}; the oracle alarms "
-        "in the first of these records and never else."
+        f"{warnable} of the {failed} failed runs of the score half have a record between onset and failure"
+        f"{lost if warnable < failed else ''}; the oracle alarms in the first of these records and never else."
     )
 
 
@@ -206,7 +206,7 @@ def _described(extra_set: str, words: ExtraSet) -> Description[Pair]:
         title=words.title,
         caption="Nothing is refitted; strict protocol. Thresholds are those of Table 9, fitted on the study's fit half "
         "at one false alarm per 10,000 healthy steps; weights (R-Metric) are those of highest F1 there. All runs of "
-        f"the {words.called} are scored: {words.runs}. {SHARE} {{reference}} {{traced}} {{runs}} {{interval}}",
+        f"the {words.called} are scored: {words.runs}. {SHARE}. {{reference}} {{traced}} {{runs}} {{interval}}",
         columns=[
             DETECTOR,
             THRESHOLD,
