@@ -12,7 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rmetric.records import Observations, Run, reported_evaluations, with_evaluations
+from rmetric.records import (
+    Observations,
+    Run,
+    reported_classes,
+    reported_evaluations,
+    with_evaluations,
+    with_uniform_gap,
+)
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
@@ -62,9 +69,7 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
     names
         States to look for.
     """
-    observations = (
-        with_evaluations(run.observations, *reported_evaluations(run.events)) if isinstance(run, Run) else run
-    )
+    observations = _told_by(run) if isinstance(run, Run) else run
     judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations, names).items()}
     states = [
         State(
@@ -82,6 +87,12 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
         found = [state for state in found if not state.moved]
     told_already = frozenset[str]().union(*(FOLLOWS.get(state.name, ()) for state in found))
     return [state for state in found if state.name not in told_already]
+
+
+def _told_by(run: Run) -> Observations:
+    """Records of a run with what other lines of its log say: evaluations, and the number of classes."""
+    records = with_uniform_gap(run.observations, reported_classes(run.events))
+    return with_evaluations(records, *reported_evaluations(run.events))
 
 
 def evidence_of(observations: Observations, names: Collection[str] = RECOGNISERS) -> dict[str, Evidence]:

@@ -119,8 +119,15 @@ def _is_the_same(losses: Floats) -> bool:
 
 
 def _is_uniform(gap: Series, level: float) -> bool:
-    """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level."""
-    return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
+    """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level.
+
+    Not while it still falls to it, by so much from the third quarter to the last.
+    """
+    if len(gap) < LEAST_RECORDS:
+        return False
+    blocks = gap.blocks(UNIFORM_BLOCKS).values
+    third, last = np.median(np.split(blocks, [UNIFORM_BLOCKS // 2, 3 * UNIFORM_BLOCKS // 4])[1:], axis=1)
+    return bool(blocks.min() > -TOLERANCE * level and third - last <= TOLERANCE * level)
 
 
 def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:
