@@ -29,8 +29,8 @@ VALIDATION = "VALIDATION"
 record. Older logs, and those of the simulator, have only that."""
 
 CLASSES = "CLASSES"
-"""Event of a run that is found to choose among so many ``classes``, in records of its own loss; null: of none after all.
-States go by it; the vocabulary that is known when a run begins stands in its config."""
+"""Event of a run whose loss is found to be the mean cross-entropy of so many ``classes``; null: of none after all.
+States go by it; a vocabulary that is known when the run begins stands in its config."""
 
 Event = dict[str, Any]
 Points = tuple[NDArray[np.int64], NDArray[np.float64]]

@@ -126,7 +126,7 @@ class History:
         """The run so far, the coarsest records first, each at the step of its last one, but for the very first and
         for the one in which losses cease to be finite to the end, at the first such step.
 
-        Evaluations that the log tells of stand beside them, and the loss above ln(classes) goes by what it says of these.
+        Evaluations that the log tells of stand beside them, and the loss is compared with ln(classes) as it says.
         """
         self._take_in()
         if not self._parts:

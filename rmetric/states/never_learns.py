@@ -122,8 +122,8 @@ def _is_the_same(losses: Floats) -> bool:
 def _is_uniform(gap: Series, level: float) -> bool:
     """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level.
 
-    Not while it still falls to it, by so much from the third quarter to the last, nor if all blocks of the last half lie
-    below it by more than rounding: little was to be learned, and has been.
+    Not while it still falls to it, by so much from the third quarter to the last, nor if all blocks of the last half
+    lie below it by more than rounding: little was to be learned, and has been.
     """
     if len(gap) < LEAST_RECORDS:
         return False

@@ -55,8 +55,9 @@ class TargetProbe:
         self._of_model = model.register_forward_hook(ModelHook(self._look))
 
     def measure(self) -> Measured:
-        """``targets_alike``, a truth value; ``classes``, their number, and ``cross_entropy``, the mean over the targets
-        looked at, nats, if the gradient is that of one. On the device; NaN or ``None``: not known. The next step begins.
+        """``targets_alike``, a truth value; ``classes``, their number, and ``cross_entropy``, nats, the mean over the
+        targets looked at, if the gradient is that of one. On the device; NaN, ``None`` or missing: not known. The next
+        step begins.
         """
         measured: Measured = {"targets_alike": self._alike}
         if self._of_classes is not None:
@@ -92,9 +93,8 @@ class TargetProbe:
         self._alike = alike.float().where(of_classes.all() & (counted.sum() >= TARGETS), math.nan)
         for place, logits in self._logits.items():
             found = _cross_entropy(logits, _rows(gradient.detach(), place))
-            self._of_classes = found if self._of_classes is None else torch.where(
-                self._of_classes.isnan(), found, self._of_classes
-            )
+            other = found if self._of_classes is None else self._of_classes
+            self._of_classes = found.where(other.isnan(), other)
 
     def _leave_pass(self) -> None:
         """Give back the hook of a pass: a model may return the same tensor again."""
@@ -124,17 +124,17 @@ def _rows(tensor: Tensor, place: int) -> Tensor:
 
 
 def _cross_entropy(logits: Tensor, gradient: Tensor) -> Tensor:
-    """Number of classes, and the mean cross-entropy of the targets that a gradient tells of, nats; NaN: of no such loss.
+    """Number of classes, and the mean cross-entropy of the targets that a gradient tells of, nats; NaN: it has none.
 
     Both of shape (rows, classes); rows without a gradient are left out of the loss.
     """
     logs = logits.log_softmax(1)
     probabilities = logs.exp()
     of_logits = gradient - probabilities * gradient.sum(1, keepdim=True)  # if it is that of logarithms already
-    least, targets = of_logits.min(1)
+    least, targets = of_logits.min(1, keepdim=True)
     counted = least < 0.0
-    chosen = functional.one_hot(targets, logits.shape[1])
-    along = functional.cosine_similarity(of_logits / least.abs().clamp_min(SMALLEST)[:, None], probabilities - chosen)
-    mean = -(logs * chosen).sum(1).where(counted, 0.0).sum() / counted.sum()
+    expected = probabilities.scatter_add(1, targets, -torch.ones_like(least))
+    along = functional.cosine_similarity(of_logits / least.abs().clamp_min(SMALLEST), expected)[:, None]
+    mean = -logs.gather(1, targets).where(counted, 0.0).sum() / counted.sum()
     is_one = ((along > ALONG) | ~counted).all()
-    return torch.stack([mean.new_tensor(logits.shape[1]), mean]).where(is_one, math.nan)
+    return torch.stack([torch.full_like(mean, logits.shape[1]), mean]).where(is_one, math.nan)
