@@ -22,8 +22,6 @@ TARGETS, LOGITS = 16, 2**15
 """Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
 ROUNDED = 0.05
 """Rest in the sum of a target's gradient that is rounding, as a multiple of its least entry (half precision)."""
-LOOK_EVERY = 8
-"""Passes of which one is asked for its classes."""
 SMALLEST = 1e-30
 """Entry of a gradient that is not divided by."""
 ALONG = 0.99
@@ -38,7 +36,7 @@ class TargetProbe:
     entry is that of the target in both, wherever the loss is computed.
 
     Looked at are the classes in the last dimension of the first tensor with a gradient that the model returns. How many
-    classes there are is also looked for in its second dimension, where torch's losses have them, in one pass of eight.
+    classes there are, if ``counts``, is also looked for in its second dimension, where torch's losses have them.
     """
 
     watched = "the targets that the model is trained with"
@@ -46,9 +44,10 @@ class TargetProbe:
     def __init__(self, model: nn.Module) -> None:
         self.armed = True
         """Whether the next step is looked at."""
+        self.counts = True
+        """Whether its classes are."""
         self.closed = False
         self._alike: Tensor | None = None
-        self._passes = 0
         self._logits: dict[int, Tensor] = {}  # rows of the logits, by the dimension of the classes
         self._of_classes: Tensor | None = None  # their number, and the cross-entropy
         self._of_pass: RemovableHandle | None = None
@@ -74,10 +73,9 @@ class TargetProbe:
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
         if logits is not None and logits.shape[-1] > 1:
             self._of_pass = logits.register_hook(self._reached)
-            if self._passes % LOOK_EVERY == 0:
+            if self.counts:
                 places = [place for place in {logits.ndim - 1, 1} if logits.shape[place] > 1]
                 self._logits = {place: _rows(logits.detach(), place) for place in places}
-            self._passes += 1
 
     @ends_alone
     def _reached(self, gradient: Tensor | None) -> None:
