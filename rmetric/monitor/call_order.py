@@ -17,7 +17,7 @@ from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe, remove_hooks
-from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, sample_of
+from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, is_same, sample_of
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
@@ -118,7 +118,7 @@ class CallOrder:
         self._untold: list[str] = []
         self._calls = self._updates = 0
         self._update_came_first = self._updating = self._touched = self._had_gradients = self._has_closure = False
-        self._at_first: list[Tensor] = []  # samples of weights
+        self._at_first: list[tuple[nn.Parameter, Tensor]] = []  # with a sample of each
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
@@ -152,7 +152,7 @@ class CallOrder:
     def _look(self) -> None:
         now = self._stamp()
         if self._calls == 1:
-            self._at_first = [sample.clone() for sample in self._weights()]
+            self._remember_weights()
         misplaced = self._misplaced(now) if now else []
         self._at_call, self._at_update = now, None
         self._had_gradients |= bool(now)
@@ -189,14 +189,16 @@ class CallOrder:
         if self._norms and self._rests:
             self.tell("rate of 0")
 
-    def _weights(self) -> list[Tensor]:
-        """Samples of the smallest parameters: a large one may be an embedding, of which few rows move."""
-        return [sample_of(parameter, WEIGHTS) for parameter in sorted(self._parameters, key=Tensor.numel)[:TENSORS]]
+    def _remember_weights(self) -> None:
+        """Take samples of the smallest parameters: a large one may be an embedding, of which few rows move."""
+        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+        smallest = sorted(trained, key=Tensor.numel)[:TENSORS]
+        self._at_first = [(parameter, sample_of(parameter, WEIGHTS).clone()) for parameter in smallest]
 
     def _have_moved(self) -> bool:
         """Whether weights are others than in the first call, as by hand or by another optimizer."""
-        pairs = zip(self._weights(), self._at_first, strict=False)
-        return any(not torch.equal(now, before) for now, before in pairs if now.shape == before.shape)
+        same = [is_same(sample_of(parameter, WEIGHTS), before) for parameter, before in self._at_first]
+        return any(one is not None and not one for one in same)
 
     @ends_alone
     def record(self, observation: Observation) -> None:
