@@ -28,6 +28,10 @@ VALIDATION = "VALIDATION"
 """Event of an evaluation, at the step after which it was made; ``validation_loss``, nats. Detectors see it in the next
 record. Older logs, and those of the simulator, have only that."""
 
+CLASSES = "CLASSES"
+"""Event of a run whose loss is found to be the mean cross-entropy of so many ``classes``; null: of none after all.
+States go by it; a vocabulary that is known when the run begins stands in its config."""
+
 Event = dict[str, Any]
 Points = tuple[NDArray[np.int64], NDArray[np.float64]]
 """Steps and values, both of shape (points,)."""
@@ -193,6 +197,23 @@ def with_evaluations(observations: Observations, steps: NDArray[np.int64], losse
     records = Observations(observations.step, columns, observations.evaluated & ~known)
     both = records + Observations(steps, {"validation_loss": losses}, np.ones(len(steps), dtype=bool))
     return both.rows(np.argsort(both.step, kind="stable"))
+
+
+def reported_classes(events: Iterable[Event], before: int | None = None) -> int | None:
+    """Number of classes by the last of the :data:`CLASSES` events among some events; ``before`` where there is none."""
+    for event in events:
+        if event.get("event") == CLASSES:
+            number = whole_step(event.get("classes"))
+            before = number if number is not None and number > 1 else None
+    return before
+
+
+def with_uniform_gap(observations: Observations, classes: int | None) -> Observations:
+    """Observations with the loss above ln(classes), nats, where their number is known."""
+    if classes is None:
+        return observations
+    gap = observations["training_loss"] - math.log(classes)
+    return Observations(observations.step, {**observations.columns, "uniform_gap": gap}, observations.evaluated)
 
 
 def held(values: NDArray[np.float64], previous: float = math.nan) -> NDArray[np.float64]:

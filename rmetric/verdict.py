@@ -23,7 +23,7 @@ REPAIRS_ENDED = "REPAIRS_ENDED"
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
     "other optimizer": "the optimizer that was watched updates no parameter of the model",
-    "optimizer replaced": "the optimizer that was watched made no updates any more",
+    "optimizer replaced": "the optimizer that was watched did not make the updates",
     "no gradients": "no gradient was there to be watched",
     "in part": "gradients, updates and loss were those of the first process's part alone",
     "rate of 0": "the learning rate was 0 in its first steps",

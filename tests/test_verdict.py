@@ -73,7 +73,7 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
         (
             [*RECORDS, *[{"event": "CALL_ORDER", "step": 70, "wrong": "optimizer replaced"}] * 2, SUCCESS],
             "in order as far as it was watched: no alert in 100 records; "
-            "the optimizer that was watched made no updates any more",
+            "the optimizer that was watched did not make the updates",
         ),
         (
             [*RECORDS, {"event": "REPAIRS_ENDED", "step": 3}, SUCCESS],

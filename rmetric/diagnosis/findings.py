@@ -32,6 +32,8 @@ EXPLAINS: dict[str, frozenset[str]] = {
 BROKEN: frozenset[str] = frozenset({*GRAVE, "DEAD", "UNBOUNDED", "NEVER_LEARNS"} - {"ZERO_GRADIENT"})
 """Kinds that are an error while they last. A gradient of 0 now and then is healthy in some trainings; one that lasts is
 the state DEAD."""
+OF_THE_START = frozenset({"NEVER_LEARNS"})
+"""States that say nothing of when something happened later on."""
 UPWARD = frozenset({"LOSS_RISE", "GRADIENT_RISE", "UPDATE_RISE", "SLOW_STEPS"})
 """Kinds whose measurement is too high."""
 OFTEN_MEANT = frozenset({"SETTING_CHANGED"})
@@ -94,8 +96,9 @@ def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event |
 
     The latest to begin by then says most about its causes, unless it had passed: 50 records before, or, of a loss that
     climbs, which detectors get used to, unless it had come back. So many records later an event may still be that: the
-    third high loss raises an alert. What begins later belongs to a state unless it is news. What
-    lets a loss move explains more than that it has not fallen.
+    third high loss raises an alert. What begins later belongs to a state unless it is news, or the state is that of a
+    run from its start, of which all else would be the course. What lets a loss move explains more than that it has not
+    fallen.
     """
     kinds = () if state.moved else EXPLAINS.get(state.name, ())
     of_it = [event for event in events if event.kind in kinds]
@@ -105,7 +108,8 @@ def _parts(state: State, events: Sequence[Event], since: float) -> tuple[Event |
         for event in before
         if event.lasts_to is not None or event.last_record + REARM_STEPS >= since or _climbs_into(state, event)
     ]
-    return next(reversed(lasted), None), [event for event in of_it[len(before) :] if not _is_news(event)]
+    later = [] if state.name in OF_THE_START else of_it[len(before) :]
+    return next(reversed(lasted), None), [event for event in later if not _is_news(event)]
 
 
 def _climbs_into(state: State, event: Event) -> bool:

@@ -17,6 +17,7 @@ from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe, remove_hooks
+from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, is_same, sample_of
 from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.robust.context import APART
@@ -61,9 +62,9 @@ WORDS = {
     "evaluation mode": "the model is in evaluation mode while it trains: nothing is dropped, and normalisation "
     "statistics stand still; call model.train() before the first step (a model from from_pretrained() comes in "
     "evaluation mode)",
-    "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step any more, though its "
-    "parameters go on changing: no learning rate is logged, and what holds in every step is not looked at; if another "
-    "one has taken its place, close this monitor and make a new TrainingMonitor for that one",
+    "optimizer replaced": "the optimizer of TrainingMonitor(model, optimizer) makes no step, though its parameters "
+    "change: no learning rate is logged from now on, and what holds in every step is not looked at; the run is judged "
+    "all the same. If another optimizer updates them, close this monitor and make a new TrainingMonitor for that one",
     "no gradients": f"no parameter had a gradient in {STEPS} calls of monitor.step(loss): an optimizer that steps "
     "inside backward() uses them up; gradient norm, σ² and gradients that are not finite are not watched, loss and "
     "updates are",
@@ -117,6 +118,7 @@ class CallOrder:
         self._untold: list[str] = []
         self._calls = self._updates = 0
         self._update_came_first = self._updating = self._touched = self._had_gradients = self._has_closure = False
+        self._at_first: list[tuple[nn.Parameter, Tensor]] = []  # with a sample of each
         self._at_call: GradientStamp | None = None
         self._at_update: GradientStamp | None = None
         self._norms: list[tuple[float, str]] = []
@@ -149,6 +151,8 @@ class CallOrder:
     @ends_alone
     def _look(self) -> None:
         now = self._stamp()
+        if self._calls == 1:
+            self._remember_weights()
         misplaced = self._misplaced(now) if now else []
         self._at_call, self._at_update = now, None
         self._had_gradients |= bool(now)
@@ -176,11 +180,25 @@ class CallOrder:
     def _look_back(self, now: GradientStamp) -> None:
         """Tell what was missing in all calls that were watched."""
         if now and not (self._updates or self._of_updates.compiled):
-            self.tell("no update")
+            moved = self._have_moved()
+            self.tell("optimizer replaced" if moved else "no update")
+            if moved:
+                self._update_probe.expect_no_update()
         if not self._had_gradients and not self._told:
             self.tell("no gradients")
         if self._norms and self._rests:
             self.tell("rate of 0")
+
+    def _remember_weights(self) -> None:
+        """Take samples of the smallest parameters: a large one may be an embedding, of which few rows move."""
+        trained = [parameter for parameter in self._parameters if parameter.requires_grad]
+        smallest = sorted(trained, key=Tensor.numel)[:TENSORS]
+        self._at_first = [(parameter, sample_of(parameter, WEIGHTS).clone()) for parameter in smallest]
+
+    def _have_moved(self) -> bool:
+        """Whether weights are others than in the first call, as by hand or by another optimizer."""
+        same = [is_same(sample_of(parameter, WEIGHTS), before) for parameter, before in self._at_first]
+        return any(one is not None and not one for one in same)
 
     @ends_alone
     def record(self, observation: Observation) -> None:

@@ -78,7 +78,8 @@ class TrainingMonitor:
         A :class:`HardwareWatch`, which stays yours to close; ``None``: one over what the first process's machine has;
         ``True``: the same, with a warning about what is missing; ``False``: slow steps only.
     vocabulary
-        Size of the vocabulary; ``None``: from ``model.config.vocab_size`` if the model has one.
+        Size of the vocabulary; ``None``: from ``model.config.vocab_size`` if the model has one. The run's states also
+        know the number of classes that the gradients of the logits show.
     scaler
         A ``torch.amp.GradScaler``; call its ``unscale_(optimizer)`` before :meth:`step`. Up to 8 non-finite steps in a
         row are then its normal work.

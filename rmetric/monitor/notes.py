@@ -11,14 +11,14 @@ from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.monitor.ranks.worker_times import WORKER_TIMES
-from rmetric.records import START, TERMINAL_EVENTS, VALIDATION, Event, whole_step
+from rmetric.records import CLASSES, START, TERMINAL_EVENTS, VALIDATION, Event, whole_step
 from rmetric.verdict import CALL_ORDER, REPAIRS_ENDED, STATE
 
 PLANNED_CHANGE = "PLANNED_CHANGE"
 RESERVED = frozenset(
     {START, "METRICS", VALIDATION, *TERMINAL_EVENTS, "ALERT", "REPAIR", REPAIRS_ENDED, "HARDWARE_EVENT", "HANG"}
     | {"HANG_OVER", CALL_ORDER, "SIGNAL_SOURCE", "SETTING_CHANGED", "TENSOR_GRAD_NORMS", "RECORD_INTERVAL", "MECHANISM"}
-    | {PLANNED_CHANGE, STATE, WORKER_TIMES}
+    | {PLANNED_CHANGE, STATE, WORKER_TIMES, CLASSES}
 )
 """Events that the monitor writes; a reader would take a note of that name for one of them."""
 

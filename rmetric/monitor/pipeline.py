@@ -14,6 +14,7 @@ from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.classes import ClassesSeen
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
@@ -24,7 +25,7 @@ from rmetric.monitor.ranks.worker_times import WorkerTimes
 from rmetric.monitor.recorder import Recorder
 from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
 from rmetric.monitor.transfer import UNMEASURED, StepNumbers
-from rmetric.records import VALIDATION, Event, Observations
+from rmetric.records import CLASSES, VALIDATION, Event, Observations
 from rmetric.state import restore, state_of, usable
 from rmetric.states import History
 
@@ -60,6 +61,7 @@ class StepPipeline:
         """Detectors above their threshold in the latest step."""
         self.non_finite_since: int | None = None
         """First step since which the loss has not been finite; ``None``: it is."""
+        self._classes = ClassesSeen()
         self._seen: History | None = History()
         """All records; ``None``: some are not known, and no state can be told."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
@@ -86,6 +88,8 @@ class StepPipeline:
         elif self.non_finite_since is None:
             self.non_finite_since = pending.step
         self._recorder.step(step, observation, detections, self.estimators)
+        if self._classes.update(step.numbers.scalars, observation["training_loss"]):
+            self._note({"event": CLASSES, "step": pending.step, "classes": self._classes.known})
         self._call_user(detections)
         return observation
 
@@ -105,6 +109,12 @@ class StepPipeline:
             return False
         of_evaluation_alone = broken_evaluation(last) and not any(math.isinf(last[name]) for name in OF_THE_STEP)
         return math.isinf(last["grad_norm"]) or (Numerics.name in self.exceeded and not of_evaluation_alone)
+
+    def _note(self, event: Event) -> None:
+        """Write a line on the run that its states go by."""
+        self._recorder.now(event)
+        if self._seen is not None:
+            self._seen.note(event)
 
     def note_evaluation(self, step: int, loss: float) -> None:
         if self._seen is not None:
@@ -166,6 +176,7 @@ class StepPipeline:
             "loop_invariants": state_of(self._invariants),
             "last": None if self.last is None else _measured(self.last),
             "exceeded": list(self.exceeded),
+            "classes": state_of(self._classes),
             **seen,
             **workers,
         }
@@ -188,6 +199,8 @@ class StepPipeline:
         self.last = None if state["last"] is None else Observation(**state["last"])
         self.exceeded = tuple(state["exceeded"])
         self._seen = History.of_state(state["seen"]) if "seen" in state else None
+        if "classes" in state:
+            restore(self._classes, state["classes"])
         if self._workers is not None and "worker_times" in state:
             self._workers.load_state_dict(state["worker_times"])
 

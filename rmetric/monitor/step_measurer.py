@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from rmetric.monitor.mechanism.execution import PendingMeasurement
 
 Loss = Tensor | float
+CLASSES_EVERY = 8
+"""Records of which one counts the classes."""
 
 
 @dataclass
@@ -214,10 +216,15 @@ class StepMeasurer:
         """Get ready for a step, before the update that leads to it."""
         due = self._interval.due(step)
         self._batches.armed = self._targets.armed = due
+        self._targets.counts = self._counts_classes(step)
         self.updates.arm(due or step <= LOOKS)
         if due and not self._sees_every_step:
             self.update.begin()
         self.dispersion.next_step(step % self._interval.steps_per_sigma_sq == 0)
+
+    def _counts_classes(self, step: int) -> bool:
+        """Whether it is a step in which classes are counted: one of so many records, the same ones in a resumed run."""
+        return step // self._interval.steps % CLASSES_EVERY == 0
 
     def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
@@ -260,6 +267,7 @@ class StepMeasurer:
             self.agreement.load_state_dict(state["agreement"])
         self.settings.load_state_dict(state["settings"])
         self._shapes.load_state_dict(state["batch_shapes"])
+        self._targets.counts = self._counts_classes(step + 1)
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)
         if self.dispersion.name == source:

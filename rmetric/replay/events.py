@@ -12,6 +12,7 @@ import numpy as np
 from rmetric.batches import Batch, NumberedEvent
 from rmetric.log_lines import OnDamage, plain_text
 from rmetric.records import (
+    CLASSES,
     MAX_STEP,
     START,
     TERMINAL_EVENTS,
@@ -199,6 +200,8 @@ class EventFilter:
             elif kind == VALIDATION:
                 self.metadata.note({"event": kind})
                 yield line, {name: event[name] for name in ("event", "step", "validation_loss") if name in event}
+            elif kind == CLASSES:
+                yield line, {name: event[name] for name in ("event", "step", "classes") if name in event}
             elif kind == START:
                 self._start(line, event, on_damage)
             elif kind == "FAULT_INJECTED" or kind in TERMINAL_EVENTS:

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from rmetric.records import Observations, Run, reported_evaluations, with_evaluations
+from rmetric.records import (
+    Observations,
+    Run,
+    reported_classes,
+    reported_evaluations,
+    with_evaluations,
+    with_uniform_gap,
+)
 from rmetric.states.base import SHIPPED, Calibration, Evidence, Recogniser, State, calibrations
 from rmetric.states.dead import dead
 from rmetric.states.gradient_grows import gradient_grows
 from rmetric.states.history import History
-from rmetric.states.never_learns import never_learns
+from rmetric.states.never_learns import LEAST_FALL, never_learns
 from rmetric.states.overfits import overfits
 from rmetric.states.unbounded import unbounded
 from rmetric.states.worse_level import worse_level
@@ -43,6 +50,8 @@ FOLLOWS: dict[str, frozenset[str]] = {
 """State → states that follow from it, or contradict it, and are not told beside it."""
 BUDGET = 0.01
 """Largest share of healthy runs in which a state may be reported."""
+WELL_INSIDE = 0.25
+"""Share of a run after which a loss that leaves its level has broken off, and not failed from the beginning on."""
 FIRST_LOOK = 512
 """Records of a run that goes on when a monitor first looks at its states; the next time there are twice as many.
 Learning may begin late."""
@@ -62,9 +71,7 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
     names
         States to look for.
     """
-    observations = (
-        with_evaluations(run.observations, *reported_evaluations(run.events)) if isinstance(run, Run) else run
-    )
+    observations = _told_by(run) if isinstance(run, Run) else run
     judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations, names).items()}
     states = [
         State(
@@ -78,10 +85,25 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
         for name, (evidence, calibration) in judged.items()
     ]
     found = [state for state in states if state.false_alarm_rate <= budget]
-    if any(state.name == "WORSE_LEVEL" for state in found):  # what a run has lost it had learned
-        found = [state for state in found if not state.moved]
+    worse = next((state for state in found if state.name == "WORSE_LEVEL"), None)
+    if worse is not None:  # what a run has lost it had
+        broke = _broke_off(worse, observations)
+        found = [state for state in found if not (state.moved or (broke and state.name == "NEVER_LEARNS"))]
     told_already = frozenset[str]().union(*(FOLLOWS.get(state.name, ()) for state in found))
     return [state for state in found if state.name not in told_already]
+
+
+def _broke_off(worse: State, observations: Observations) -> bool:
+    """Whether a loss that is worse left its level well inside a run, by more than one that learns nothing may move."""
+    first, last = observations.step[[0, -1]].tolist()
+    best, settled = worse.numbers["best_level"], worse.numbers["lowest_at_the_end"]
+    return worse.since > first + WELL_INSIDE * (last - first) and settled - best > LEAST_FALL * best
+
+
+def _told_by(run: Run) -> Observations:
+    """Records of a run with what other lines of its log say: evaluations, and the number of classes."""
+    records = with_uniform_gap(run.observations, reported_classes(run.events))
+    return with_evaluations(records, *reported_evaluations(run.events))
 
 
 def evidence_of(observations: Observations, names: Collection[str] = RECOGNISERS) -> dict[str, Evidence]:

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.measurements import Observation
-from rmetric.records import VALIDATION, Observations, Points, reported_evaluations, with_evaluations
+from rmetric.records import (
+    VALIDATION,
+    Observations,
+    Points,
+    reported_classes,
+    reported_evaluations,
+    with_evaluations,
+    with_uniform_gap,
+)
 from rmetric.state import state_of
 
 READS = (
@@ -47,9 +55,12 @@ class History:
         """Step from which on no training loss was finite; ``None``: the latest one is."""
         self._evaluations: Points = reported_evaluations([])
         """Steps and losses of the evaluations that the log tells of."""
+        self._classes: int | None = None
+        """Number of classes that the log tells of, beside its config."""
 
     def note(self, event: Mapping[str, Any]) -> None:
-        """Take in another line of the log; of interest are evaluations, the first of each step."""
+        """Take in another line of the log; of interest are evaluations, the first of each step, and classes."""
+        self._classes = reported_classes([dict(event)], self._classes)
         if event.get("event") != VALIDATION:
             return
         (before, lost), (step, loss) = self._evaluations, reported_evaluations([dict(event)])
@@ -115,7 +126,7 @@ class History:
         """The run so far, the coarsest records first, each at the step of its last one, but for the very first and
         for the one in which losses cease to be finite to the end, at the first such step.
 
-        Evaluations that the log tells of stand beside them.
+        Evaluations that the log tells of stand beside them, and the loss is compared with ln(classes) as it says.
         """
         self._take_in()
         if not self._parts:
@@ -128,13 +139,14 @@ class History:
             step[row] = self._broken
         if len(step) and self._first is not None:
             step[0] = self._first
-        return with_evaluations(Observations(step, whole.columns, whole.evaluated), *self._evaluations)
+        records = with_uniform_gap(Observations(step, whole.columns, whole.evaluated), self._classes)
+        return with_evaluations(records, *self._evaluations)
 
     def state_dict(self) -> dict[str, Any]:
         """The records in plain values: some 290 kB at most."""
         self._take_in()
         return {
-            "first": self._first, "broken": self._broken,
+            "first": self._first, "broken": self._broken, "classes": self._classes,
             "parts": state_of(self._parts), "evaluations": state_of(self._evaluations),
         }  # fmt: skip
 
@@ -143,6 +155,7 @@ class History:
         """One that goes on from a state."""
         history = cls(most)
         history._first, history._broken = state.get("first"), state.get("broken")  # which a state of before lacks
+        history._classes = state.get("classes")
         history._parts = [_records_of(**part) for part in state["parts"]]
         steps, losses = state["evaluations"]
         history._evaluations = np.array(steps, dtype=np.int64), np.array(losses, dtype=np.float64)

@@ -30,8 +30,9 @@ PARTS = (1, 2, 4)
 """Divisors of the records: the whole run, its first half and its first quarter."""
 MOST_BLOCKS = 100
 """Blocks of a part, or of the rewards, whose medians are tested for a trend, however long the run is."""
-UNIFORM_BLOCKS, TOLERANCE = 20, 0.01
-"""Blocks whose medians are compared with ln(classes), and the share of the level by which one may be below."""
+UNIFORM_BLOCKS, TOLERANCE, ROUNDED = 20, 0.01, 0.002
+"""Blocks whose medians are compared with ln(classes), the share of the level by which one may be below, and by which a
+loss of two decimals is rounded."""
 MOST_NOISE = 0.25
 """Noise from record to record, over the level, above which it hides what is learned: steps of a diffusion model."""
 LEAST_FALL = 0.06
@@ -119,8 +120,18 @@ def _is_the_same(losses: Floats) -> bool:
 
 
 def _is_uniform(gap: Series, level: float) -> bool:
-    """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level."""
-    return len(gap) >= LEAST_RECORDS and bool(gap.blocks(UNIFORM_BLOCKS).values.min() > -TOLERANCE * level)
+    """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level.
+
+    Not while it still falls to it, by so much from the third quarter to the last, nor if all blocks of the last half
+    lie below it by more than rounding: little was to be learned, and has been.
+    """
+    if len(gap) < LEAST_RECORDS:
+        return False
+    blocks = gap.blocks(UNIFORM_BLOCKS).values / level
+    half = UNIFORM_BLOCKS // 2
+    third, last = np.median(blocks[half:].reshape(2, -1), axis=1)
+    still_falls, is_below = third - last > TOLERANCE, blocks[half:].max() < -ROUNDED
+    return bool(blocks.min() > -TOLERANCE) and not (still_falls or is_below)
 
 
 def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:

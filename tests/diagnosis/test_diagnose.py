@@ -376,6 +376,13 @@ def test_what_comes_long_after_the_begin_of_a_state_stands_by_itself(
     assert found["WORSE_LEVEL"] < 110 and found[kind] >= 300
 
 
+def test_what_comes_in_a_run_that_never_learned_is_told_with_its_step() -> None:
+    loss = 2.3 + 0.02 * np.random.default_rng(0).normal(size=400)
+    loss[300:303] += 2.0
+    found = [(finding.name, finding.severity, finding.step) for finding in diagnose(run_of(loss, norms())).findings]
+    assert found == [("NEVER_LEARNS", "error", 0), ("LOSS_RISE", "note", 302)]
+
+
 @pytest.mark.parametrize("begin", [100, 250])
 @pytest.mark.parametrize("stride", [1, 50])
 def test_a_state_does_not_begin_with_what_had_passed_by_then(begin: int, stride: int) -> None:

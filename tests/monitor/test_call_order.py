@@ -132,6 +132,23 @@ def never_cleared_micro_batches(training: Training) -> None:
             training.optimizer.step()
 
 
+def no_update_at_all(training: Training) -> None:
+    for loss in training.losses():
+        training.optimizer.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+
+
+def updates_by_hand(training: Training) -> None:
+    for loss in training.losses():
+        training.model.zero_grad()
+        loss.backward()
+        training.monitor.step(loss)
+        for parameter in training.model.parameters():
+            assert parameter.grad is not None
+            parameter.data.add_(parameter.grad, alpha=-0.01)
+
+
 def the_optimizer_that_does_nothing(training: Training) -> None:
     other = torch.optim.SGD(training.model.parameters(), lr=0.01)
     for loss in training.losses():
@@ -179,8 +196,10 @@ MISUSES: dict[Loop, str] = {
     never_cleared_micro_batches: "add optimizer.zero_grad()",
     not_unscaled: "call scaler.unscale_(optimizer) before it",
     after_the_scaled_update: "called after optimizer.step() or zero_grad()",
-    the_optimizer_that_does_nothing: "has made no step in 64 calls",
-    another_optimizer_half_way: "makes no step any more",
+    no_update_at_all: "has made no step in 64 calls",
+    updates_by_hand: "makes no step, though its parameters change",
+    the_optimizer_that_does_nothing: "makes no step, though its parameters change",
+    another_optimizer_half_way: "makes no step, though its parameters change",
 }
 
 
@@ -221,15 +240,24 @@ def test_a_gradient_of_zero_in_a_loop_in_order_is_an_alert(heard: Callable[[], l
     training.monitor.close()
 
 
-def test_an_optimizer_that_is_replaced_has_no_learning_rate_any_more_and_the_run_is_judged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", [another_optimizer_half_way, updates_by_hand])
+def test_an_optimizer_that_does_not_make_the_updates_has_no_learning_rate_and_the_run_is_judged(
+    loop: Loop, tmp_path: Path
+) -> None:
     training = Training(detectors=[], log=tmp_path / "run.jsonl")
-    another_optimizer_half_way(training)
+    loop(training)
     training.monitor.close()
     rates = read_log(tmp_path / "run.jsonl").observations["learning_rate"]
     assert np.isnan(rates[-10:]).all() and not np.isnan(rates[:60]).any()
     replay = replay_log(tmp_path / "run.jsonl")
     assert replay.own is not None and replay.own.in_order
-    assert replay.own.sentence.endswith("; the optimizer that was watched made no updates any more")
+    assert replay.own.sentence.endswith("; the optimizer that was watched did not make the updates")
+
+
+def test_updates_by_hand_are_seen_between_records_that_come_seldom(heard: Callable[[], list[str]]) -> None:
+    training = Training(detectors=[], record_every=500)
+    updates_by_hand(training)
+    assert ["makes no step, though its parameters change" in told for told in heard()] == [True]
 
 
 @pytest.mark.parametrize("evaluating", ["the model", "its dropout", "nothing"])

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
+from torch.nn import functional
 
 from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_log
@@ -17,7 +20,7 @@ from rmetric.monitor.state_watch import StateWatch
 from rmetric.records import Observations
 from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
-from rmetric.states import FIRST_LOOK, State
+from rmetric.states import FIRST_LOOK, State, states_of
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
@@ -246,3 +249,30 @@ def _step(monitor: TrainingMonitor, model: Any, optimizer: Any, loss: float) -> 
 
 def test_of_a_run_whose_beginning_is_not_known_no_state_is_told(tmp_path: Path) -> None:
     assert not states(overfitting(tmp_path / "run.jsonl", resume_at=150, forget="seen"))
+
+
+@pytest.mark.slow
+def test_a_classifier_whose_labels_are_at_random_never_learns_live_and_from_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 10))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    monitor = TrainingMonitor(model, optimizer, log=log, **WATCHED)
+    for step in range(1, 401):
+        optimizer.zero_grad()
+        loss = functional.cross_entropy(model(torch.randn(32, 8)), torch.randint(10, (32,)))
+        loss.backward()
+        monitor.step(loss)
+        optimizer.step()
+        if step == 100:
+            state = monitor.state_dict()
+            monitor.detach()
+            monitor = TrainingMonitor(model, optimizer, log=log, **WATCHED)
+            monitor.load_state_dict(state)
+    monitor.close()
+    lines = lines_of(log.read_bytes())
+    assert [line["classes"] for line in lines if line["event"] == "CLASSES"] == [10]
+    assert [line["state"] for line in states(lines)] == ["NEVER_LEARNS"]
+    (found,) = diagnose(read_log(log)).findings
+    assert (found.name, [state.name for state in replay_log(log).states]) == ("NEVER_LEARNS", ["NEVER_LEARNS"])
+    assert [state.name for state in states_of(read_log(log))] == ["NEVER_LEARNS"]

@@ -48,3 +48,11 @@ def test_of_very_many_evaluations_neighbours_are_averaged() -> None:
     kept = history.observations
     assert kept.step[kept.evaluated].tolist() == [2, 4, 6, 8, 9, 10, 11]
     assert kept["validation_loss"][kept.evaluated].tolist() == [1.5, 3.5, 5.5, 7.5, 9.0, 10.0, 11.0]
+
+
+def test_the_loss_is_compared_with_the_classes_that_the_log_tells_of_as_long_as_it_does() -> None:
+    history = History()
+    history.extend(observed(training_loss=[2.5, 2.0], uniform_gap=[-1.5, -2.0]))  # of a vocabulary, which is no label's
+    for classes, gaps in ((10, 2.5 - np.log(10.0)), (None, -1.5)):
+        history.note({"event": "CLASSES", "step": 2, "classes": classes})
+        assert History.of_state(history.state_dict()).observations["uniform_gap"][0] == gaps

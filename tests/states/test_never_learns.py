@@ -36,6 +36,13 @@ def test_a_loss_at_ln_classes_never_learns_however_it_came_there() -> None:
     assert names(observed(training_loss=math.log(10.0) + gap)) == []
 
 
+def test_a_loss_that_still_falls_to_ln_classes_or_stays_just_below_it_has_learned() -> None:
+    noise = 0.02 * np.random.default_rng(2).normal(size=RECORDS)
+    falling, below = 4.0 * np.linspace(1.0, 0.1, RECORDS) + noise, -0.015 * np.linspace(0.0, 1.0, RECORDS) + 0.1 * noise
+    for gap in (falling, below):
+        assert names(observed(training_loss=math.log(10.0) + gap, uniform_gap=gap)) == []
+
+
 def test_a_validation_loss_that_falls_is_learning() -> None:
     noise = np.random.default_rng(3).normal(size=RECORDS)
     validation = np.where(np.arange(RECORDS) % 20 == 19, FALLING, math.nan)

@@ -22,6 +22,14 @@ def test_a_run_that_soon_lost_what_it_had_learned_did_learn() -> None:
     assert names(observed(training_loss=lost)) == ["WORSE_LEVEL"]
 
 
+@pytest.mark.parametrize(("broke_at", "state"), [(240, "WORSE_LEVEL"), (40, "NEVER_LEARNS")])
+def test_a_fine_tuning_that_had_hardly_fallen_when_it_broke_is_worse_since_then(broke_at: int, state: str) -> None:
+    at = np.arange(RECORDS)
+    hardly = 2.69 - 0.03 * np.minimum(at / 200, 1.0) + 0.06 * normal(3)
+    (found,) = states_of(observed(training_loss=np.where(at < broke_at, hardly, 3.15 + 0.06 * normal(4))))
+    assert found.name == state and abs(found.since - (broke_at if state == "WORSE_LEVEL" else 1)) < 3
+
+
 def test_a_margin_that_batches_keep_may_be_lost_but_a_loss_that_begins_at_0_can_only_rise() -> None:
     at = np.arange(RECORDS)
     kept = np.maximum(0.0, 0.05 * np.exp(-at / 60.0) - 0.012 + 0.01 * normal(7))

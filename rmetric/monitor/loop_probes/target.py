@@ -1,4 +1,4 @@
-"""Look at the targets of a batch, through the gradient of what a model returns."""
+"""Look at the targets of a batch, and at the classes, through the gradient of what a model returns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils._pytree import tree_iter
 from torch.utils.hooks import RemovableHandle
 
@@ -20,6 +22,10 @@ TARGETS, LOGITS = 16, 2**15
 """Targets of a batch that tell of its classes, at least; logits of which gradients are looked at, about."""
 ROUNDED = 0.05
 """Rest in the sum of a target's gradient that is rounding, as a multiple of its least entry (half precision)."""
+SMALLEST = 1e-30
+"""Entry of a gradient that is not divided by."""
+ALONG = 0.99
+"""Least cosine between a target's gradient and that of a cross-entropy: of soft targets it has another direction."""
 
 
 class TargetProbe:
@@ -29,7 +35,8 @@ class TargetProbe:
     sums to zero. At the logarithms of probabilities it is less than zero for the target and zero otherwise. The least
     entry is that of the target in both, wherever the loss is computed.
 
-    Looked at are the classes in the last dimension of the first tensor with a gradient that the model returns.
+    Looked at are the classes in the last dimension of the first tensor with a gradient that the model returns. How many
+    classes there are, if ``counts``, is also looked for in its second dimension, where torch's losses have them.
     """
 
     watched = "the targets that the model is trained with"
@@ -37,16 +44,26 @@ class TargetProbe:
     def __init__(self, model: nn.Module) -> None:
         self.armed = True
         """Whether the next step is looked at."""
+        self.counts = True
+        """Whether its classes are."""
         self.closed = False
         self._alike: Tensor | None = None
+        self._logits: dict[int, Tensor] = {}  # rows of the logits, by the dimension of the classes
+        self._of_classes: Tensor | None = None  # their number, and the cross-entropy
         self._of_pass: RemovableHandle | None = None
         self._of_model = model.register_forward_hook(ModelHook(self._look))
 
     def measure(self) -> Measured:
-        """``targets_alike``, a truth value on the device; NaN or ``None``: not known. The next step begins."""
-        alike, self._alike = self._alike, None
+        """``targets_alike``, a truth value; ``classes``, their number, and ``cross_entropy``, nats, the mean over the
+        targets looked at, if the gradient is that of one. On the device; NaN, ``None`` or missing: not known. The next
+        step begins.
+        """
+        measured: Measured = {"targets_alike": self._alike}
+        if self._of_classes is not None:
+            measured |= {"classes": self._of_classes[0], "cross_entropy": self._of_classes[1]}
+        self._alike = self._of_classes = None
         self._leave_pass()
-        return {"targets_alike": alike}
+        return measured
 
     @ends_alone
     def _look(self, _: Sequence[Any], returned: Any) -> None:
@@ -56,6 +73,9 @@ class TargetProbe:
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
         if logits is not None and logits.shape[-1] > 1:
             self._of_pass = logits.register_hook(self._reached)
+            if self.counts:
+                places = [place for place in {logits.ndim - 1, 1} if logits.shape[place] > 1]
+                self._logits = {place: _rows(logits.detach(), place) for place in places}
 
     @ends_alone
     def _reached(self, gradient: Tensor | None) -> None:
@@ -69,14 +89,50 @@ class TargetProbe:
         of_classes = (total * (total - least)).abs() <= ROUNDED * least.square()  # the sum is 0, or the least entry
         alike = targets.where(counted, -1).amax() == targets.where(counted, rows.shape[1]).amin()
         self._alike = alike.float().where(of_classes.all() & (counted.sum() >= TARGETS), math.nan)
+        for place, logits in self._logits.items():
+            found = _cross_entropy(logits, _rows(gradient.detach(), place))
+            other = found if self._of_classes is None else self._of_classes
+            self._of_classes = found.where(other.isnan(), other)
 
     def _leave_pass(self) -> None:
         """Give back the hook of a pass: a model may return the same tensor again."""
         if self._of_pass is not None:
             self._of_pass.remove()
             self._of_pass = None
+        self._logits = {}
 
     def close(self) -> None:
         self.closed = True
         self._of_model.remove()
         self._leave_pass()
+
+
+def _rows(tensor: Tensor, place: int) -> Tensor:
+    """Some rows of classes, which are in this dimension of a tensor; a copy in single precision."""
+    classes = tensor.shape[place]
+    most = max(2 * TARGETS, LOGITS // classes)
+    if place == tensor.ndim - 1:
+        rows = tensor.reshape(-1, classes)
+        rows = rows[:: stride_of(len(rows), most)]
+    else:  # positions before they are moved: to move all of them would copy the tensor
+        few = tensor[:: stride_of(len(tensor), 2 * TARGETS)].flatten(2)
+        few = few[..., :: stride_of(len(few) * few.shape[2], most)]
+        rows = few.movedim(1, -1).reshape(-1, classes)
+    return rows.to(torch.float32, copy=True)
+
+
+def _cross_entropy(logits: Tensor, gradient: Tensor) -> Tensor:
+    """Number of classes, and the mean cross-entropy of the targets that a gradient tells of, nats; NaN: it has none.
+
+    Both of shape (rows, classes); rows without a gradient are left out of the loss.
+    """
+    logs = logits.log_softmax(1)
+    probabilities = logs.exp()
+    of_logits = gradient - probabilities * gradient.sum(1, keepdim=True)  # if it is that of logarithms already
+    least, targets = of_logits.min(1, keepdim=True)
+    counted = least < 0.0
+    expected = probabilities.scatter_add(1, targets, -torch.ones_like(least))
+    along = functional.cosine_similarity(of_logits / least.abs().clamp_min(SMALLEST), expected)[:, None]
+    mean = -logs.gather(1, targets).where(counted, 0.0).sum() / counted.sum()
+    is_one = ((along > ALONG) | ~counted).all()
+    return torch.stack([torch.full_like(mean, logits.shape[1]), mean]).where(is_one, math.nan)

@@ -21,7 +21,7 @@ from rmetric.monitor.tensors import INTEGERS, flat, stored
 SIGNS = 8
 """Entries of a gradient, at least, that tell whether it is turned: a penalty that is added by hand may turn one."""
 RESTS = 48
-"""Calls of the monitor since the last update from which on weights that move are moved by somebody else."""
+"""Calls of the monitor since the last update, or the first, from which on what moves weights is somebody else."""
 
 
 def _are_others(now: Tensor, before: Tensor) -> Tensor:
@@ -103,7 +103,7 @@ class UpdateProbe:
         ``gradient_turned``, it found the opposite of what the passes had left in one of four tensors or in more.
         Nothing is looked at before the next update: where one is skipped, what was found after the last would be found
         once more.
-        ``updated_elsewhere``: weights that this optimizer has updated move, though it has made no step for long.
+        ``updated_elsewhere``: weights of this optimizer move, though it has made no step for long.
         """
         self._moved_at_rest = None
         self._look_at_rest()
@@ -119,6 +119,11 @@ class UpdateProbe:
         self._left_of_gradient = self._measured_norm = self._turned = None
         self._look_at_gradient()
         return measured
+
+    @ends_alone
+    def expect_no_update(self) -> None:
+        """Look at the weights of an optimizer that has not made one update."""
+        self._choose()
 
     @ends_alone
     def _look_at_rest(self) -> None:
@@ -203,7 +208,7 @@ class UpdateProbe:
         self._left = self._changed = self._is_first = self._first_passes = None
 
     def _choose(self) -> None:
-        """Choose what is looked at, of what the optimizer has just updated."""
+        """Choose what is looked at, of what the optimizer has just updated, or is to update."""
         self._version = self._source.version
         owned = owned_by(self._optimizer)
         left_alone = [item for item in self._source.present if id(item) not in self._source.renormalised]

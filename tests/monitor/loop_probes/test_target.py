@@ -26,14 +26,26 @@ LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 
-def seen(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> float | None:
-    """What a probe says of the targets, where a model returns these."""
+def measured(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> dict[str, Tensor | None]:
+    """What a probe measures, where a model returns these outputs."""
     model = nn.Identity()
     probe = TargetProbe(model)
     loss(model(outputs.requires_grad_()) * 1.0).backward()
-    alike = probe.measure()["targets_alike"]
+    found = probe.measure()
     assert not probe.closed
+    return found
+
+
+def seen(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> float | None:
+    """What a probe says of the targets."""
+    alike = measured(loss, outputs)["targets_alike"]
     return None if alike is None else float(alike)
+
+
+def classes(loss: Callable[[Tensor], Tensor], outputs: Tensor) -> tuple[float, float] | None:
+    """What a probe says of the classes: their number, and the cross-entropy, nats."""
+    found = measured(loss, outputs)
+    return None if "classes" not in found else (float(found["classes"]), float(found["cross_entropy"]))
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
@@ -58,6 +70,39 @@ def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
     assert math.isnan(seen(loss, torch.randn(shape, generator=torch.Generator().manual_seed(0))) or 0.0)
 
 
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+def test_classes_are_counted_and_their_cross_entropy_is_known(loss: Callable[..., Tensor]) -> None:
+    logits = 0.1 * torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    kept = SEVERAL.where(torch.arange(48) % 6 < 3, -100) if loss is LOSSES["half of them masked"] else SEVERAL
+    found = classes(lambda outputs: loss(outputs, SEVERAL), logits.clone())
+    assert found == pytest.approx((5.0, float(functional.cross_entropy(logits, kept))), rel=1e-2)
+
+
+def test_classes_are_found_in_the_second_dimension_too() -> None:
+    logits = torch.randn(6, 3, 7, 5, generator=torch.Generator().manual_seed(0))
+    labels = torch.arange(6 * 7 * 5).reshape(6, 7, 5) % 3
+    found = classes(lambda outputs: functional.cross_entropy(outputs, labels), logits.clone())
+    assert found == pytest.approx((3.0, float(functional.cross_entropy(logits, labels))))
+
+
+SOFT = torch.randn(48, 5, generator=torch.Generator().manual_seed(1)).softmax(1)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda outputs: (outputs - SOFT).square().mean(),
+        lambda outputs: functional.cross_entropy(outputs, SOFT),
+        lambda outputs: functional.binary_cross_entropy_with_logits(outputs, (SOFT > 0.2).float()),
+        lambda outputs: functional.cross_entropy(outputs * math.nan, SEVERAL),
+    ],
+    ids=["regression", "soft targets", "several labels", "not finite"],
+)
+def test_outputs_that_are_no_logits_of_one_target_have_no_classes(loss: Callable[[Tensor], Tensor]) -> None:
+    found = classes(loss, 0.1 * torch.randn(48, 5, generator=torch.Generator().manual_seed(0)))
+    assert found is not None and math.isnan(sum(found))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("targets", [16, 17, 33, 65, 1000])
 def test_with_many_classes_a_few_targets_are_enough(targets: int) -> None:
@@ -78,7 +123,7 @@ def test_a_tensor_that_a_model_returns_again_and_again_keeps_no_hook() -> None:
     probe = TargetProbe(model)
     for _ in range(3):
         functional.cross_entropy(model(), ONE).backward()
-        assert probe.measure() == {"targets_alike": 1.0}
+        assert probe.measure()["targets_alike"] == 1.0
         assert not model.logits._backward_hooks
     model()
     probe.close()
@@ -115,7 +160,7 @@ def test_logits_are_found_beside_the_loss_that_a_model_returns() -> None:
     model = Answers()
     probe = TargetProbe(model)
     model(torch.randn(48, 5, requires_grad=True))["loss"].backward()
-    assert probe.measure() == {"targets_alike": 1.0}
+    assert probe.measure()["targets_alike"] == 1.0
     with torch.no_grad():
         model(torch.randn(48, 5))
     assert probe.measure() == {"targets_alike": None}
