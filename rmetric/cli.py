@@ -149,7 +149,9 @@ class Parser(argparse.ArgumentParser):
 def _as_started() -> str | None:
     """The program as it was typed, ``python -m NAME`` for a module; ``None``, for argparse to tell, for a file."""
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    return f"python -m {spec.name.removesuffix('.__main__')}" if spec else None
+    if spec is None or spec.origin != sys.argv[0]:  # of another one that has started it, such as cProfile
+        return None
+    return f"python -m {spec.name.removesuffix('.__main__')}"
 
 
 def script(main: Callable[P, int | None]) -> Callable[P, int]:

@@ -58,6 +58,12 @@ def fails_with_one_line(capsys: pytest.CaptureFixture[str], script: str, *argume
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
+def test_what_another_program_runs_is_named_by_itself() -> None:
+    words = [sys.executable, "-m", "cProfile", "generate_paper_tables.py", "--foo"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert "(try generate_paper_tables.py --help)\n" in ended.stderr
+
+
 def test_help_tells_defaults(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_of(script)(["--help"]) == 0
     text = capsys.readouterr().out

@@ -148,12 +148,15 @@ def _surveyed(
 def _observations(rows: Iterable[Row]) -> Iterator[Row]:
     """The rows without the Trainer's closing one with the mean over the whole run; losses named after their split.
 
-    A store of metrics by step, such as MLflow's, has that one and the last record in one row. A row of another split
-    without a loss counts in steps of its own, and is left out.
+    A store of metrics by step, such as MLflow's, has that one and the last record in one row. Where each row is one,
+    as of many short calls of train(), they are the records. A row of another split without a loss counts in steps of
+    its own, and is left out.
     """
     closed: int | float | None = None
+    closes = False
     for row in rows:
-        if row.values.get(CLOSING) is not None:
+        closed_before, closes = closes, row.values.get(CLOSING) is not None
+        if closes and not closed_before:
             closed = epoch_of(row.values)
             row.values = {name: value for name, value in row.values.items() if not name.startswith(_OF_WHOLE_RUN)}
             if not any(map(measures_loss, row.values)):

@@ -50,8 +50,9 @@ FOLLOWS: dict[str, frozenset[str]] = {
 """State → states that follow from it, or contradict it, and are not told beside it."""
 BUDGET = 0.01
 """Largest share of healthy runs in which a state may be reported."""
-WELL_INSIDE = 0.25
-"""Share of a run after which a loss that leaves its level has broken off, and not failed from the beginning on."""
+WELL_INSIDE, WELL_BEGUN = 0.25, 100
+"""Share of a run, or records if these are fewer, after which a loss that leaves its level has broken off, and not
+failed from the beginning on."""
 FIRST_LOOK = 512
 """Records of a run that goes on when a monitor first looks at its states; the next time there are twice as many.
 Learning may begin late."""
@@ -95,9 +96,10 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
 
 def _broke_off(worse: State, observations: Observations) -> bool:
     """Whether a loss that is worse left its level well inside a run, by more than one that learns nothing may move."""
-    first, last = observations.step[[0, -1]].tolist()
+    step = observations.step
+    begun = min(step[0] + WELL_INSIDE * (step[-1] - step[0]), step[min(WELL_BEGUN, len(step) - 1)])
     best, settled = worse.numbers["best_level"], worse.numbers["lowest_at_the_end"]
-    return worse.since > first + WELL_INSIDE * (last - first) and settled - best > LEAST_FALL * best
+    return bool(worse.since > begun) and settled - best > LEAST_FALL * best
 
 
 def _told_by(run: Run) -> Observations:

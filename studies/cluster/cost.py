@@ -193,8 +193,8 @@ def cost_benefit(ev: Evaluator) -> Part:
 def _assumed(model: CostModel, costs: RunCosts) -> dict[str, str]:
     """What studies have in common apart from what they may differ in, so that a caption says it once."""
     return {
-        "step": f"A step takes {_range(costs.step_time_s)} s.",
-        "price": f"The cluster costs {_range(costs.usd_per_hour)} USD an hour.",
+        "step": f"Assumed: a step of {_range(costs.step_time_s)} s.",
+        "price": f"Assumed: a cluster of {_range(costs.usd_per_hour)} USD an hour.",
         "assumed": f"Assumed: a checkpoint every {model.checkpoint_every:,} steps; without a warning all work from the "
         "last checkpoint before the onset to the failure is lost, with one the work up to the warning; a false alarm "
         f"stops the cluster for {model.false_alarm_minutes:g} minutes; restarts cost the same in all cases and are "

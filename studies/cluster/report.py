@@ -107,7 +107,7 @@ def caption(found: MeasuredWarnings, repair: RepairEffect) -> str:
         f"Poisson, {total} in 54 days on 16,384 GPUs (arXiv 2407.21783), in proportion to GPU-hours. Checkpoints: at "
         "Daly's interval (2006), the same for all policies of a size. Warnings: an early one has a checkpoint written, "
         "a false one costs a checkpoint, corruption is rolled back. Repair: a corrupted step is computed once more. "
-        "Bound: all failures warned in time, all corruption repaired, at no cost. In brackets: what 95 % of "
+        "Bound: all failures warned in time, all corruption repaired, at no cost. Intervals: what 95 % of "
         f"{REPLICATES:,} replicates lie in, each with a detector drawn from the scored runs; gains in pairs. "
         f"{_detector(found)} {_repair(repair)} Assumed: {job.write_s:g} s to write a checkpoint, {job.restart_s:g} s "
         f"to restart, {job.step_time_s:g} s a step, {job.usd_per_gpu_hour:.2f} USD a GPU-hour. Corruption that nobody "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -66,6 +67,14 @@ def test_dictionaries_behind_a_closing_one_are_another_run(tmp_path: Path) -> No
             yield f"{{'train_runtime': 30.5, 'train_loss': 2.5, 'epoch': {epochs}.0}}"
 
     assert [len(run.run.observations) for run in read(lines(), tmp_path)] == [POINTS, POINTS]
+
+
+def test_where_each_row_closes_a_short_training_rows_are_records(tmp_path: Path) -> None:
+    rows = (
+        {"epoch": step, "train_runtime": 9.5, "train_loss": loss(step), "eval_loss": loss(step) + 1} for step in STEPS
+    )
+    (found,) = read((json.dumps(row) for row in rows), tmp_path, "rounds.jsonl")
+    assert found.run.observations["training_loss"][1:].tolist() == [*map(loss, STEPS[1:])]
 
 
 def test_names_that_stand_above_every_few_rows_begin_nothing(tmp_path: Path) -> None:

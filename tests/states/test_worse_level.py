@@ -30,6 +30,13 @@ def test_a_fine_tuning_that_had_hardly_fallen_when_it_broke_is_worse_since_then(
     assert found.name == state and abs(found.since - (broke_at if state == "WORSE_LEVEL" else 1)) < 3
 
 
+@pytest.mark.parametrize("records", [250, 600, 2000])
+def test_what_broke_is_told_alike_however_long_the_run_goes_on(records: int) -> None:
+    broken = 1.5 + 0.02 * np.random.default_rng(0).standard_normal(records) + 0.4 * (np.arange(records) >= 150)
+    (found,) = states_of(observed(training_loss=broken))
+    assert found.name == "WORSE_LEVEL" and abs(found.since - 150) < 3
+
+
 def test_a_margin_that_batches_keep_may_be_lost_but_a_loss_that_begins_at_0_can_only_rise() -> None:
     at = np.arange(RECORDS)
     kept = np.maximum(0.0, 0.05 * np.exp(-at / 60.0) - 0.012 + 0.01 * normal(7))
