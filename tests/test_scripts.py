@@ -58,12 +58,6 @@ def fails_with_one_line(capsys: pytest.CaptureFixture[str], script: str, *argume
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_what_another_program_runs_is_named_by_itself() -> None:
-    words = [sys.executable, "-m", "cProfile", "generate_paper_tables.py", "--foo"]
-    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
-    assert "(try generate_paper_tables.py --help)\n" in ended.stderr
-
-
 def test_help_tells_defaults(script: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main_of(script)(["--help"]) == 0
     text = capsys.readouterr().out
@@ -219,6 +213,12 @@ def test_no_fault_cannot_be_combined_with_one(tmp_path: Path, capsys: pytest.Cap
 def test_a_module_is_named_as_it_was_started() -> None:
     ended = subprocess.run([sys.executable, "-m", "studies.compare", "--foo"], cwd=ROOT, capture_output=True, text=True)
     assert ended.stderr.endswith("(try python -m studies.compare --help)\n")
+
+
+def test_what_another_program_runs_is_named_by_itself() -> None:
+    words = [sys.executable, "-m", "cProfile", "generate_paper_tables.py", "--foo"]
+    ended = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert "(try generate_paper_tables.py --help)\n" in ended.stderr
 
 
 def test_help_tells_defaults_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:

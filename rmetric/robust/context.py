@@ -64,12 +64,13 @@ class Rewards:
     [True, False, False, False, False, False]
     """
 
+    _longest = 0
+    """Records between two rewards, at most; those before the first count too. An older state lacks it."""
+
     def __init__(self) -> None:
         self._before = SortedWindow(WINDOW)
         self._latest: deque[float] = deque(maxlen=LATEST_REWARDS)
         self._hold, self._since = False, 0
-        self._longest = 0
-        """Records between two rewards, at most; those before the first count too."""
 
     @property
     def told(self) -> bool:

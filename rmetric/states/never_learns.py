@@ -12,6 +12,7 @@ from rmetric.states.series import (
     LEAST_THE_SAME,
     Floats,
     Series,
+    are_negative,
     falls,
     finite,
     is_exact,
@@ -30,9 +31,12 @@ PARTS = (1, 2, 4)
 """Divisors of the records: the whole run, its first half and its first quarter."""
 MOST_BLOCKS = 100
 """Blocks of a part, or of the rewards, whose medians are tested for a trend, however long the run is."""
-UNIFORM_BLOCKS, TOLERANCE, ROUNDED = 20, 0.01, 0.002
-"""Blocks whose medians are compared with ln(classes), the share of the level by which one may be below, and by which a
-loss of two decimals is rounded."""
+UNIFORM_BLOCKS, TOLERANCE, NEAR = 20, 0.01, 0.05
+"""Blocks whose medians are compared with ln(classes), and the shares of the level by which one may be below, and the
+last half above where the loss has fallen to it: that of a margin stands far above."""
+BELOW, ROUNDED, EXACT = 0.005, 0.002, 1e-4
+"""Largest p-value of a last half below ln(classes), and the least share of the level by which it must be, of losses
+with few decimals and of others."""
 MOST_NOISE = 0.25
 """Noise from record to record, over the level, above which it hides what is learned: steps of a diffusion model."""
 LEAST_FALL = 0.06
@@ -73,7 +77,7 @@ def never_learns(observations: Observations) -> Evidence | None:
         if p <= SIGNIFICANT:  # as most runs at the first test
             break
     level = float(np.median(loss.values))
-    uniform = _is_uniform(finite(observations, "uniform_gap"), level)
+    uniform = _is_uniform(finite(observations, "uniform_gap"), level, fell=p <= SIGNIFICANT, rounding=_rounding(loss))
     blocks = loss.blocks(MOST_BLOCKS).values
     if not uniform and _may_hide_a_fall(loss, blocks, level, p):
         return None
@@ -119,19 +123,25 @@ def _is_the_same(losses: Floats) -> bool:
     return len(losses) > 0 and bool((losses == losses[0]).all()) and is_exact(losses[0])
 
 
-def _is_uniform(gap: Series, level: float) -> bool:
+def _rounding(loss: Series) -> float:
+    """Share of its level by which a loss may lie below ln(classes) because it is rounded."""
+    return EXACT if is_exact(loss.values[0]) else ROUNDED
+
+
+def _is_uniform(gap: Series, level: float, *, fell: bool, rounding: float) -> bool:
     """True if the loss is known to have stayed at or above ln(classes), but for a hundredth of its level.
 
-    Not while it still falls to it, by so much from the third quarter to the last, nor if all blocks of the last half
-    lie below it by more than rounding: little was to be learned, and has been.
+    Not while it still falls to it, by so much from the third quarter to the last; nor if its last half surely lies
+    below: little was to be learned, and has been; nor if it ``fell``, and stands far above.
     """
     if len(gap) < LEAST_RECORDS:
         return False
     blocks = gap.blocks(UNIFORM_BLOCKS).values / level
-    half = UNIFORM_BLOCKS // 2
-    third, last = np.median(blocks[half:].reshape(2, -1), axis=1)
-    still_falls, is_below = third - last > TOLERANCE, blocks[half:].max() < -ROUNDED
-    return bool(blocks.min() > -TOLERANCE) and not (still_falls or is_below)
+    late = blocks[UNIFORM_BLOCKS // 2 :]
+    third, last = np.median(late.reshape(2, -1), axis=1)
+    if blocks.min() <= -TOLERANCE or third - last > TOLERANCE or (fell and np.median(late) > NEAR):
+        return False
+    return not (np.median(late) < -rounding and are_negative(late) < BELOW)
 
 
 def _p_values(loss: Series, held_out: Series, rewards: Series) -> Iterator[float]:

@@ -83,6 +83,19 @@ def surprise(p: float) -> float:
     return -math.log10(max(p, 1e-300))
 
 
+def are_negative(values: Floats) -> float:
+    """p-value of values below 0 on average by Student's test, one-sided; small: they are. 0 or 1 if all are alike.
+
+    >>> round(are_negative(np.array([-1.0, -2.0, -3.0])), 2), are_negative(np.array([-1.0, -1.0]))
+    (0.04, 0.0)
+    """
+    from scipy.stats import ttest_1samp  # half a second to import, and most logs are read without it
+
+    if np.ptp(values) == 0.0:
+        return float(values[0] >= 0.0)
+    return float(ttest_1samp(values, 0.0, alternative="less").pvalue)
+
+
 def falls(series: Floats) -> float:
     """p-value of a falling trend by Mann and Kendall's test (Kendall's τ with time); small: it falls."""
     return _trend(series, "less")

@@ -95,3 +95,26 @@ def test_losses_that_are_not_above_0_say_nothing_of_learning() -> None:
 def test_an_agent_that_gets_more_reward_learns_whatever_its_loss_does(rewards: np.ndarray, learns: bool) -> None:
     flat = 2.3 + 0.05 * np.random.default_rng(1).normal(size=RECORDS)
     assert ("NEVER_LEARNS" not in names(observed(training_loss=flat, reward=rewards))) == learns
+
+
+DECAY = np.exp(-np.arange(RECORDS) / 50)
+
+
+@pytest.mark.parametrize(
+    ("gap", "found"),
+    [
+        (
+            -0.004 + 0.01 * normal(5),
+            False,
+        ),  # labels that are mostly noise, of which a model knows all that can be known
+        (0.05 * DECAY + 0.01 * normal(5), True),
+        (np.round(math.log(10.0) - 0.001 + 0.001 * normal(5), 2) - math.log(10.0), True),  # two decimals
+        (np.full(RECORDS, -1e-7), True),
+        (2.0 + 3.0 * DECAY + 0.2 * normal(5), False),  # a margin: it stands far above
+        (2.0 + 0.2 * normal(5), True),
+    ],
+    ids=["surely below", "at it", "rounded", "exactly at it", "fallen to a level above", "always above"],
+)
+def test_what_lies_surely_below_ln_classes_or_fell_to_far_above_has_learned(gap: np.ndarray, found: bool) -> None:
+    at_classes = observed(training_loss=math.log(10.0) + gap, uniform_gap=gap)
+    assert ("NEVER_LEARNS" in names(at_classes)) == found

@@ -13,7 +13,7 @@ import numpy as np
 from rmetric.detectors import StreamingDetector, default_detectors
 from rmetric.errors import UserError
 from rmetric.measurements import Observation
-from rmetric.state import restore, state_of
+from rmetric.state import restore, state_of, usable
 
 LEAST_REFERENCE = 20
 """Losses that a reference needs."""
@@ -105,9 +105,14 @@ class FatalRule:
         return ""
 
     def resumed(self, state: Mapping[str, Any]) -> FatalRule:
-        """Another rule with these settings, which goes on from a state; an older state lacks what has come since."""
+        """Another rule with these settings, which goes on from a state; an older state lacks what has come since.
+
+        A detector that cannot go on from its own begins anew, with a warning.
+        """
         fresh = replace(self)
-        rule: FatalRule = restore(fresh, {**state_of(fresh), **state})
+        pairs = zip(fresh._detectors, state["_detectors"], strict=True)
+        own = [usable(f"the detector {detector.name} of a policy", detector, known) for detector, known in pairs]
+        rule: FatalRule = restore(fresh, {**state_of(fresh), **state, "_detectors": own})
         return rule
 
     def _count_broken(self, observation: Observation) -> str:

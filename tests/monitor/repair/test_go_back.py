@@ -16,6 +16,7 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.repair import FatalRule, GoBack, HostCopies, TrainingStopped
+from rmetric.state import state_of
 from tests.helpers import lines_of
 from tests.monitor.repair.common import Toy, equal
 
@@ -295,3 +296,15 @@ def test_mistakes_are_told_in_one_line() -> None:
         GoBack(learning_rate_factor=2.0)
     with pytest.raises(UserError, match="at least 1"):
         GoBack(keep=0)
+
+
+def test_a_detector_of_another_version_begins_anew_in_a_rule_that_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    rule = FatalRule()
+    for step in range(1, 60):
+        rule.update(Observation(step, training_loss=2.0 - step / 100))
+    state = state_of(rule)
+    changed = {**state, "_detectors": [{"another": 1}, *state["_detectors"][1:]]}
+    again = state_of(FatalRule().resumed(changed))
+    assert {**again, "_detectors": []} == {**state, "_detectors": []}
+    assert again["_detectors"] == [state_of(FatalRule())["_detectors"][0], *state["_detectors"][1:]]
+    assert "begins anew" in caplog.text
