@@ -18,7 +18,8 @@ STATE = "STATE"
 ``over`` where it is in that state no more, with ``at_end`` where the run has ended by then."""
 
 REPAIRS_ENDED = "REPAIRS_ENDED"
-"""Event of an error in a policy, or in what it calls: from this step on nothing is repaired any more."""
+"""Event of an error in a policy, or in what it calls: from this step on nothing is repaired any more. With ``over``
+where the run was resumed and repairs are at work again."""
 
 REMARKS = {
     "evaluation mode": "the model was in evaluation mode while it trained",
@@ -92,7 +93,7 @@ class RunSummary:
         elif kind == CALL_ORDER:
             self._note_call(str(event.get("wrong")))
         elif kind == REPAIRS_ENDED:
-            self.unrepaired_since = step_of(event)
+            self.unrepaired_since = None if event.get("over") is True else step_of(event)
         elif kind in TERMINAL_EVENTS:
             self.ended, self.reason = str(kind), str(event.get("reason") or "")
             self.last_step = step_of(event) or self.last_step

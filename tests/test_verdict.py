@@ -76,6 +76,10 @@ FAILURE = {"event": "EXPERIMENT_FAILURE", "step": 95, "reason": "NAN_LOSS"}
             "the optimizer that was watched did not make the updates",
         ),
         (
+            [*RECORDS, {"event": "REPAIRS_ENDED", "step": 3, "over": True}, SUCCESS],
+            "in order as far as it was watched: no alert in 100 records",
+        ),
+        (
             [*RECORDS, {"event": "REPAIRS_ENDED", "step": 3}, SUCCESS],
             "in order as far as it was watched: no alert in 100 records; "
             "nothing could be repaired any more from step 3 on",

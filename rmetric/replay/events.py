@@ -23,7 +23,7 @@ from rmetric.records import (
     is_converted,
     step_of,
 )
-from rmetric.verdict import CALL_ORDER, STATE, RunSummary, is_news
+from rmetric.verdict import CALL_ORDER, REPAIRS_ENDED, STATE, RunSummary, is_news
 
 MAX_MESSAGE = 1000
 """Characters of an alert's message that are kept."""
@@ -210,7 +210,7 @@ class EventFilter:
                 self.metadata.note_alert(event)
             elif kind in ("REPAIR", "HANG"):
                 self.metadata.note({"event": kind, "message": plain_text(event.get("message", ""))})
-            elif kind == STATE:
+            elif kind in (STATE, REPAIRS_ENDED):
                 self.metadata.summary.note(event)
             elif kind == CALL_ORDER:
                 self.metadata.note({"event": kind, "wrong": plain_text(event.get("wrong", ""))})

@@ -112,6 +112,17 @@ def test_an_evaluation_after_the_last_record_is_drawn_and_not_said_to_be_lacking
     assert not any("validation_loss" in lack.partition("lacks")[2] for lack in replay.lacks.values())
 
 
+@pytest.mark.parametrize("over", [False, True])
+def test_repairs_that_ended_are_told_as_the_closing_line_tells_them(over: bool, folder: Path, tmp_path: Path) -> None:
+    *lines, end = (folder / "good" / "run.jsonl").read_text().splitlines()
+    events = [{"event": "REPAIRS_ENDED", "step": 41}, {"event": "REPAIRS_ENDED", "step": 51, "over": True}]
+    said = [json.dumps(event) for event in events[: 1 + over]]
+    (tmp_path / "run.jsonl").write_text("\n".join([*lines, *said, end]) + "\n")
+    text = overview_text([replay_log(tmp_path / "run.jsonl")])
+    assert "no alert in 60 records" in text
+    assert ("nothing could be repaired any more from step 41 on" in text) is not over
+
+
 def test_a_control_run_of_an_experiment_is_no_user_s_own_run(tmp_path: Path) -> None:
     injection = {"type": "NONE", "severity": None, "trigger_step": None, "params": {}}
     replay = replay_log(live_run(tmp_path / "run.jsonl", config={"fault_injection": injection}))

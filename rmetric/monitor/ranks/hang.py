@@ -24,15 +24,16 @@ from rmetric.records import Event
 ORDER = {UPDATE: 0, INPUT: 1, EVALUATION: 1, PAUSED: 1, FORWARD: 2, BACKWARD: 3, EXCHANGE: 4, ENDED: 5}
 """Phase → its place in a step. Ranks in a later one wait for those in an earlier one."""
 WHERE = {
-    UPDATE: "in its update",
-    INPUT: "in its input (data loading, or whatever comes between two steps)",
-    FORWARD: "in its forward pass",
-    BACKWARD: "in its backward pass",
+    UPDATE: "in {its} update",
+    INPUT: "in {its} input (data loading, or whatever comes between two steps)",
+    FORWARD: "in {its} forward pass",
+    BACKWARD: "in {its} backward pass",
     EXCHANGE: "in the exchange of gradients",
     EVALUATION: "in an evaluation",
     PAUSED: "in a pause",
-    ENDED: "after its last step",
+    ENDED: "after {its} last step",
 }
+"""Phase → where a rank is in it; ``{its}`` for one or several."""
 SERIAL = itertools.count()
 """Number of the next monitor; the same in every process that makes the same ones."""
 STORE_TIMEOUT_S = 10.0
@@ -149,16 +150,21 @@ class Hang:
 
     @property
     def message(self) -> str:
-        """The hang as a sentence for people."""
+        """The hang as a sentence for people.
+
+        >>> print(Hang((0, 1), 7, BACKWARD, 61.0, silent=False).message)
+        Step 7: no progress for 61 s; workers 0, 1 stay in their backward pass.
+        """
         several = len(self.workers) > 1
         who = f"worker{'s' if several else ''} {', '.join(map(str, self.workers))}"
-        where = WHERE.get(self.phase, self.phase)
+        its = "their" if several else "its"
+        where = WHERE.get(self.phase, self.phase).replace("{its}", its)
         if self.silent:
-            how = f"last seen {where}, and does not answer: the process is stopped or killed, or its machine is gone"
+            how = f"last seen {where}, without an answer since: stopped or killed, or {its} machine is gone"
         elif self.phase == ENDED:
-            how = "has left the training while the others go on"
+            how = f"{'have' if several else 'has'} left the training while the others go on"
         else:
-            how = f"stays {where}" + (f", at {self.stack[-1]}" if self.stack else "")
+            how = f"{'stay' if several else 'stays'} {where}" + (f", at {self.stack[-1]}" if self.stack else "")
         return f"Step {self.step}: no progress for {self.stuck_s:.0f} s; {who} {how}."
 
     def event(self) -> Event:

@@ -309,10 +309,17 @@ class StepContext:
         return self._vote(flag)[0]
 
     def give_up(self, error: Exception) -> None:
-        """Let the others know that an error ends the repairs here: they end theirs in their next vote on this step."""
+        """Let the others know that an error ends the repairs here: they end theirs in their next vote on this step.
+
+        Those that wait for the gradients of a backward pass that this process has not made never get there, and this
+        one waits in the vote; so its line is written before.
+        """
         if not self.votes.several or self.all_gave_up:
             return
-        LOGGER.warning("step %d: the other processes are told to end their repairs: %s", self.step, on_one_line(error))
+        LOGGER.warning(
+            "step %d: the other processes are asked to end their repairs; if they wait in an average of gradients, "
+            "end the job: %s", self.step, on_one_line(error),
+        )  # fmt: skip
         with suppress(PeerGaveUpError, RuntimeError):  # a peer has died: training learns of it at its next collective
             self._vote(gave_up=True)
 

@@ -97,6 +97,8 @@ class PolicyRunner:
         )
         self._handle = optimizer.register_step_post_hook(self._updated)
         self.enabled, self._closed = True, False
+        self._gave_up = False
+        """True if an error has ended the repairs, here or in the run that is resumed; until they are at work again."""
         self._is_asked = self._withdrawn = False
         """Whether the other processes were asked in this step; and whether they know that this one gave up."""
         self._asked_before: list[bool] = []
@@ -124,6 +126,9 @@ class PolicyRunner:
             self.withdraw()
             self.close()
             return computation, True
+        if self._gave_up:
+            self._gave_up = False
+            self._note({"event": REPAIRS_ENDED, "step": step, "over": True})
         context: StepContext | None = None
         self._is_asked = False
         try:
@@ -221,7 +226,7 @@ class PolicyRunner:
             "nothing is repaired any more, training goes on: %s, %s",
             where, on_one_line(error), exc_info=LOGGER.isEnabledFor(logging.DEBUG),
         )  # fmt: skip
-        self.enabled = False
+        self.enabled, self._gave_up = False, True
         self._note({"event": REPAIRS_ENDED, "step": self.asked_in})
 
     def withdraw(self) -> None:
@@ -247,6 +252,7 @@ class PolicyRunner:
             "kinds": [type(policy).__name__ for policy in self._policies],
             "last_word": self._last_word.state_dict(),
             "went_back_at": self._went_back_at,
+            "gave_up": self._gave_up,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -255,6 +261,7 @@ class PolicyRunner:
         restore(self._run.suspicion, state["suspicion"])
         self._last_word.load_state_dict(state["last_word"])
         self._went_back_at = state["went_back_at"]
+        self._gave_up = state.get("gave_up", False)  # states of before do not say
         for index, (policy, kind) in enumerate(zip(self._policies, state["kinds"], strict=False)):
             if type(policy).__name__ == kind:
                 policy.load_state_dict(state["policies"][str(index)])

@@ -18,7 +18,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     folder = tmp_path_factory.mktemp("repair")
     ended = run_processes("tests.monitor.repair.scenarios", "distributed", folder, processes=3)
     assert [process.code for process in ended] == [0, 0, 0], "\n".join(process.errors for process in ended)
-    return [process.found for process in ended]
+    return [process.found | {"errors": process.errors} for process in ended]
 
 
 def test_a_healthy_run_is_left_alone(found: list[dict[str, Any]]) -> None:
@@ -57,6 +57,11 @@ def test_an_error_in_one_process_ends_the_repairs_of_all_in_its_step(
         assert process[scenario]["skipped"] == [20]
         assert process[scenario]["enabled"]
         assert process[scenario]["weights"] == found[0][scenario]["weights"]
+
+
+def test_the_process_with_an_error_says_what_to_do_if_the_others_cannot_be_asked(found: list[dict[str, Any]]) -> None:
+    said = "asked to end their repairs; if they wait in an average of gradients, end the job: MemoryError: full"
+    assert [said in process["errors"] for process in found] == [False, True, False]
 
 
 def test_nor_does_it_take_the_others_a_step_longer_where_none_is_suspicious(found: list[dict[str, Any]]) -> None:

@@ -209,6 +209,26 @@ def test_a_recomputation_that_returns_no_loss_is_told_in_one_line_and_at_the_end
     assert [event["step"] for event in lines_of(log.read_bytes()) if event["event"] == "REPAIRS_ENDED"] == [3]
 
 
+def test_a_run_that_is_resumed_with_repairs_at_work_tells_no_more_of_their_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log, state = tmp_path / "run.jsonl", {}
+    for recompute, steps in ((lambda: None, 5), (None, 3)):
+        toy = Toy()
+        with (
+            caplog.at_level(logging.INFO, "rmetric"),
+            toy.watch(policy=RecomputeStep(), log=log, announce=True) as monitor,
+        ):
+            monitor.load_state_dict(state) if state else None
+            for _ in range(steps):
+                monitor.step(toy.compute(), recompute=recompute)  # type: ignore[arg-type]
+                toy.optimizer.step()
+            state = monitor.state_dict()
+    ends = [event for event in lines_of(log.read_bytes()) if event["event"] == "REPAIRS_ENDED"]
+    assert [(event["step"], event.get("over")) for event in ends] == [(3, None), (6, True)]
+    assert "repaired any more" not in caplog.messages[-1]
+
+
 def test_a_policy_that_cannot_be_closed_holds_up_no_other(caplog: pytest.LogCaptureFixture) -> None:
     class Stuck(Policy):
         def close(self) -> None:
