@@ -40,6 +40,14 @@ class Policy:
     is_attached = False
     """Whether it serves a monitor, or has served one."""
 
+    @property
+    def rate_factor(self) -> float:
+        """Factor on the scheduled learning rate with which the next update is made, if it is made; the record says so.
+
+        Read after :meth:`before_update`.
+        """
+        return 1.0
+
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Begin to serve the monitor of this model. Raises :class:`UserError` for a model it cannot serve."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -190,6 +191,11 @@ class PolicyRunner:
     def went_back(self, step: int) -> bool:
         """Return whether a policy has gone back in this step: the next record is of an earlier course."""
         return step == self._went_back_at
+
+    @property
+    def rate_factor(self) -> float:
+        """Factor on the scheduled learning rate in the next update."""
+        return math.prod(policy.rate_factor for policy in self._policies) if self.enabled else 1.0
 
     def _as_policies_see_it(self, observation: Observation | None) -> Observation | None:
         """A record without the announcement that a policy went back: policies know, and have rules of their own."""

@@ -19,17 +19,21 @@ from tests.monitor.repair.common import Toy
 def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does() -> None:
     toy = Toy(lr=0.1)
     seen: list[float] = []
+    recorded: list[float] = []
     policy = LowerLearningRate(factor=0.5, steps=2, when=InterventionRule(on=("scheduled",)))
     with toy.watch(detectors=(Scheduled({1}),), policy=policy) as monitor:
         scheduler = torch.optim.lr_scheduler.ExponentialLR(toy.optimizer, 0.9)
         toy.optimizer.register_step_pre_hook(lambda optimizer, *_: seen.append(optimizer.param_groups[0]["lr"]))
         for step in range(1, 6):
             toy.train(1, monitor)
+            assert monitor.last is not None
+            recorded.append(monitor.last["learning_rate"])
             assert toy.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * 0.9 ** (step - 1))
             scheduler.step()
         assert [(repair.step, repair.verdict) for repair in monitor.repairs] == [(2, "lowered")]
     factors = [rate / (0.1 * 0.9**index) for index, rate in enumerate(seen)]
     assert factors == pytest.approx([1.0, 0.5, 0.5, 1.0, 1.0])
+    assert recorded == pytest.approx(seen), "else the updates that grow at the end look like a fault"
 
 
 @pytest.mark.slow
