@@ -30,10 +30,11 @@ class Alarm:
 class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
-    Certain signs: a loss or a gradient that is not finite; a buffer that is not finite any more (one activation spoils
-    the running statistics of batch normalisation, and no later batch mends them); a gradient norm of exactly 0 with a
-    loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler
-    (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale that way.
+    Certain signs: a loss or a gradient that is not finite; a buffer that has got a NaN, or its first +inf (one
+    activation spoils the running statistics of batch normalisation, and no later batch mends them); a gradient norm of
+    exactly 0 with a loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a
+    gradient scaler (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale
+    that way.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
