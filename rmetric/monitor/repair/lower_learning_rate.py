@@ -33,9 +33,10 @@ class LowerLearningRate(InterventionPolicy):
     """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
     """Number of updates with the lower rate."""
-    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,)))
+    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,), falls=False))
     """Rule for when to intervene, and how often. By default also after an alert of the robust R-Metric: a rate that is
-    too large hardly ever makes gradients unusual in one step after the other."""
+    too large hardly ever makes gradients unusual in one step after the other. And not where they fall, which no smaller
+    step would mend."""
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:

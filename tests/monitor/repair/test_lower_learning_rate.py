@@ -13,7 +13,7 @@ from rmetric.monitor import repair
 from rmetric.monitor.repair import LowerLearningRate
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.monitor.common import Scheduled
-from tests.monitor.repair.common import Toy
+from tests.monitor.repair.common import Toy, poisoned
 
 
 def test_the_learning_rate_is_lower_for_some_updates_whatever_the_scheduler_does() -> None:
@@ -45,6 +45,13 @@ def test_a_rate_that_is_too_large_is_lowered_without_being_told_when() -> None:
         toy.train(10, monitor)
         assert [(repair.step, repair.reasons) for repair in monitor.repairs] == [(61, ())]  # after an alert, no alarm
         assert monitor.alerts == {"r_metric_robust": 60}
+
+
+def test_gradients_that_fall_do_not_lower_it() -> None:
+    toy = poisoned(Toy(), *range(30, 36), factor=1e-4)
+    with toy.watch(detectors=(), policy=LowerLearningRate()) as monitor:
+        toy.train(35, monitor)
+        assert monitor.repairs == []
 
 
 def test_two_that_lower_the_learning_rate_give_it_back() -> None:
