@@ -77,7 +77,8 @@ def _left_to_policies(alarm: Alarm | None) -> Alarm | None:
 class StepContext:
     """One step, between its backward pass and its update.
 
-    ``alerts`` and ``observation`` are those of the step before; ``recompute`` is ``None`` where the training loop gave
+    ``alerts`` and ``observation`` are those of the step before, the latter with the scheduled learning rate, as if no
+    policy had lowered it; ``recompute`` is ``None`` where the training loop gave
     none.
     """
 

@@ -10,7 +10,8 @@ from torch import nn
 
 from rmetric.errors import UserError
 from rmetric.monitor import repair
-from rmetric.monitor.repair import LowerLearningRate
+from rmetric.monitor.repair import LowerLearningRate, Policy
+from rmetric.monitor.repair.context import StepContext
 from rmetric.monitor.repair.policy import InterventionRule
 from tests.monitor.common import Scheduled
 from tests.monitor.repair.common import Toy, poisoned
@@ -45,6 +46,26 @@ def test_a_rate_that_is_too_large_is_lowered_without_being_told_when() -> None:
         toy.train(10, monitor)
         assert [(repair.step, repair.reasons) for repair in monitor.repairs] == [(61, ())]  # after an alert, no alarm
         assert monitor.alerts == {"r_metric_robust": 60}
+
+
+class Looks(Policy):
+    """Notes the learning rate of each record."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def inspect(self, context: StepContext) -> bool:
+        self.seen += [] if context.observation is None else [context.observation["learning_rate"]]
+        return False
+
+
+def test_policies_see_the_scheduled_rate() -> None:
+    """Else the one that comes back would look to GoBack like a schedule that restarts, whose losses do not count."""
+    toy, looks = Toy(lr=0.1), Looks()
+    lower = LowerLearningRate(factor=0.5, steps=2, when=InterventionRule(on=("scheduled",)))
+    with toy.watch(detectors=(Scheduled({1}),), policy=[lower, looks]) as monitor:
+        toy.train(6, monitor)
+    assert looks.seen == pytest.approx([0.1] * 5)
 
 
 def test_gradients_that_fall_do_not_lower_it() -> None:
