@@ -149,7 +149,7 @@ class Estimators:
         values = {
             "training_loss": in_convention(loss),
             "validation_loss": self._validation_loss,
-            "learning_rate": pending.learning_rate,
+            "learning_rate": pending.learning_rate * pending.rate_factor,
             "grad_norm": norm,
             "update_rms": in_convention(update),
             "grad_agreement": numbers.scalars.get("grad_agreement", math.nan),

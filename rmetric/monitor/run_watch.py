@@ -130,6 +130,8 @@ class RunWatch:
         if self.policies is not None and computation.loss is not None:
             computation, proceed = self._repaired(self.policies, computation, recompute)
         previous, self._pending = self._pending, self._measure(computation)
+        if self.policies is not None:
+            self._pending.rate_factor = self.policies.rate_factor
         if self.policies is not None and self.policies.went_back(self.step_number):
             self.announce("the monitor went back to an earlier state", self.step_number + 1)
         self._process(previous)

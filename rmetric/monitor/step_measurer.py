@@ -45,10 +45,13 @@ class PendingStep:
     step: int
     transfer: DeviceTransfer
     learning_rate: float
+    """Scheduled rate of the update to come."""
     step_time_s: float
     """Seconds a step since the record before; NaN in the first one."""
     since: SinceRecord
     """What the training loop has reported since the step before."""
+    rate_factor: float = 1.0
+    """Factor on that rate by which a policy lowers it."""
     dispersion_source: str = ""
     """Source of the parts' norms."""
     mechanism: PendingMeasurement | None = None

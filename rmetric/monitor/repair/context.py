@@ -77,7 +77,8 @@ def _left_to_policies(alarm: Alarm | None) -> Alarm | None:
 class StepContext:
     """One step, between its backward pass and its update.
 
-    ``alerts`` and ``observation`` are those of the step before; ``recompute`` is ``None`` where the training loop gave
+    ``alerts`` and ``observation`` are those of the step before, the latter with the scheduled learning rate, as if no
+    policy had lowered it; ``recompute`` is ``None`` where the training loop gave
     none.
     """
 
@@ -119,9 +120,9 @@ class StepContext:
         """Alarm of the latest computation in this process; ``None``: not suspicious, or left to the gradient scaler."""
         return _left_to_policies(self._alarm)
 
-    def is_unusual_by(self, factors: NDArray[np.float64]) -> bool:
-        """Return whether there is an alarm with these factors k of :class:`Suspicion`, such as those of steps ago."""
-        return _left_to_policies(self.suspicion.judge(self.computation.numbers, factors)) is not None
+    def alarm_by(self, factors: NDArray[np.float64]) -> Alarm | None:
+        """The alarm with these factors k of :class:`Suspicion`, such as those of steps ago."""
+        return _left_to_policies(self.suspicion.judge(self.computation.numbers, factors))
 
     @property
     def worth_recomputing(self) -> bool:

@@ -217,6 +217,10 @@ class GoBack(Policy):
             return self._checkpoints.good_until(position, first_sign)
         return self._went_to if self._tries % 2 else self._went_to - 1
 
+    @property
+    def rate_factor(self) -> float:
+        return self._rate.now if self._rate is not None else 1.0
+
     # -- checkpoints of the monitor -----------------------------------------------------------------------------------
 
     @property

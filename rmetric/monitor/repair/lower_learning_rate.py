@@ -21,7 +21,8 @@ from rmetric.monitor.repair.policy import Decision, InterventionPolicy, Interven
 class LowerLearningRate(InterventionPolicy):
     """Multiplies the learning rate for some updates, then gives it back.
 
-    A scheduler, the training loop and the log see the scheduled rate (:class:`ReducedRate`). What is left of the time
+    A scheduler and the training loop see the scheduled rate (:class:`ReducedRate`), records the one that is used: else
+    the updates that grow when it is given back would be a sign of a fault, and lower it again. What is left of the time
     is part of :meth:`state_dict`.
 
     **Source:** a lower learning rate as a mitigation of corrupted steps: O. Kao, Observability and Fault Tolerance for
@@ -32,9 +33,10 @@ class LowerLearningRate(InterventionPolicy):
     """Factor on the learning rate, in (0, 1)."""
     steps: int = 100
     """Number of updates with the lower rate."""
-    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,)))
+    when: InterventionRule = field(default_factory=lambda: InterventionRule(on=(ROBUST,), falls=False))
     """Rule for when to intervene, and how often. By default also after an alert of the robust R-Metric: a rate that is
-    too large hardly ever makes gradients unusual in one step after the other."""
+    too large hardly ever makes gradients unusual in one step after the other. And not where they fall, which no smaller
+    step would mend."""
     _rate: ReducedRate | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -50,6 +52,10 @@ class LowerLearningRate(InterventionPolicy):
         self._rate.left = self.steps
         context.report(self, "lowered", details={"factor": self.factor, "steps": self.steps})
         return Decision.PASS
+
+    @property
+    def rate_factor(self) -> float:
+        return self._rate.now if self._rate is not None else 1.0
 
     def state_dict(self) -> dict[str, Any]:
         return {**super().state_dict(), "left": self._rate.left if self._rate is not None else 0}
@@ -67,8 +73,8 @@ class LowerLearningRate(InterventionPolicy):
 class ReducedRate:
     """Multiplies the learning rates of an optimizer while it steps, for some updates.
 
-    The factor is there only while the optimizer steps: a scheduler, the training loop and the log see the scheduled
-    rate, and neither of them can multiply twice. After a step that raises it is there until the next one begins.
+    The factor is there only while the optimizer steps: a scheduler and the training loop see the scheduled rate, and
+    neither of them can multiply twice. After a step that raises it is there until the next one begins.
 
     A group without a rate is left alone. Raises :class:`UserError` for an optimizer whose groups all have none, as an
     Adafactor that works it out itself, unless the factor is 1.
@@ -88,6 +94,11 @@ class ReducedRate:
         ]
         # of two, the one that lowers last has to give back first
         optimizer._optimizer_step_post_hooks.move_to_end(self._handles[1].id, last=False)  # type: ignore[attr-defined]
+
+    @property
+    def now(self) -> float:
+        """Factor of the next update."""
+        return self._factor if self.left > 0 else 1.0
 
     def _lower(self, optimizer: Optimizer, *_: Any) -> None:
         self._give_back()  # a step that raised has not

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from rmetric.errors import UserError
 from rmetric.monitor.repair.context import StepContext
+from rmetric.monitor.repair.trigger import Alarm
 
 EXIT_STATUS = 3
 """Exit status of a process whose training a policy has stopped."""
@@ -39,6 +40,14 @@ class Policy:
 
     is_attached = False
     """Whether it serves a monitor, or has served one."""
+
+    @property
+    def rate_factor(self) -> float:
+        """Factor on the scheduled learning rate with which the next update is made, if it is made; the record says so.
+
+        Read after :meth:`before_update`.
+        """
+        return 1.0
 
     def attach(self, model: nn.Module, optimizer: Optimizer) -> None:
         """Begin to serve the monitor of this model. Raises :class:`UserError` for a model it cannot serve."""
@@ -122,6 +131,8 @@ class InterventionRule:
     patience: int = 3
     """Unusual steps in a row that make an intervention, all by the bar at the start of the row: a second computation
     that agrees raises it, and makes what lasts no less unusual."""
+    falls: bool = True
+    """Whether steps count in which all that is unusual is unusually low."""
     rest: int = 50
     """Least number of steps between two interventions."""
     most: int = 10
@@ -141,12 +152,17 @@ class InterventionRule:
         return certain or self._row >= self.patience or bool({*self.on} & {*context.alerts})
 
     def _count(self, context: StepContext) -> None:
-        if context.alarm is None and (self._factors is None or not context.is_unusual_by(self._factors)):
+        if not self._counts(context.alarm) and (
+            self._factors is None or not self._counts(context.alarm_by(self._factors))
+        ):
             self._row, self._factors = 0, None
             return
         self._row += 1
         if self._factors is None:
             self._factors = context.suspicion.factors
+
+    def _counts(self, alarm: Alarm | None) -> bool:
+        return alarm is not None and (self.falls or not alarm.falls)
 
     def record(self, step: int) -> None:
         self._done += 1

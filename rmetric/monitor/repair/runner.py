@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -105,6 +106,8 @@ class PolicyRunner:
         """Whether each policy was asked in the step before, the same in all processes."""
         self.asked_in = 0
         """Latest step before whose update the policies were asked."""
+        self.rate_factor = 1.0
+        """Factor on the scheduled learning rate in the update of that step."""
         self._stopped: TrainingStopped | None = None
         self._went_back_at = -1
         self.log: list[RepairRecord] = []
@@ -123,6 +126,7 @@ class PolicyRunner:
         if not self._run.votes.are_held():  # which says why
             self.enabled = False
         if not self.enabled:
+            self.rate_factor = 1.0
             self.withdraw()
             self.close()
             return computation, True
@@ -142,6 +146,7 @@ class PolicyRunner:
         except Exception as error:  # noqa: BLE001 - a repair must not break what it repairs
             proceed = self._after_error(error, computation, context)
             self._give_up(f"in step {step}", error)
+        self.rate_factor = math.prod(policy.rate_factor for policy in self._policies)
         if context is None:
             return computation, proceed
         if not (proceed and context.computation.numbers.finite):  # a gradient scaler leaves the latter out
@@ -197,11 +202,16 @@ class PolicyRunner:
         return step == self._went_back_at
 
     def _as_policies_see_it(self, observation: Observation | None) -> Observation | None:
-        """A record without the announcement that a policy went back: policies know, and have rules of their own."""
-        if observation is None or observation.step != self._went_back_at + 1:
+        """A record without what policies did themselves, for they know, and have rules of their own: the announcement
+        that one went back, and a learning rate that is not the scheduled one.
+        """
+        went_back = observation is not None and observation.step == self._went_back_at + 1
+        if observation is None or not (went_back or self.rate_factor < 1.0):
             return observation
         seen = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
-        seen.planned_changes = seen["planned_changes"] - 1.0
+        seen.learning_rate = seen["learning_rate"] / self.rate_factor
+        if went_back:
+            seen.planned_changes = seen["planned_changes"] - 1.0
         return seen
 
     def raise_if_stopped(self) -> None:

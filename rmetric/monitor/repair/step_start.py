@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,6 +53,10 @@ class StepStart:
         named = dict(model.named_buffers())
         self._names, self._buffers = list(named), list(named.values())
         self._can_break = [index for index, buffer in enumerate(self._buffers) if _can_break(buffer)]
+        self._infinite = _infinite(_broken(self._buffers, self._can_break))
+        """Buffers that have been +inf at a step's start or at the end of a computation: they begin anew with it."""
+        self._infinite_now: set[int] = set()
+        """Buffers that were so in this step."""
         self._ended = self._now()
         """Where the step before ended."""
         self._found: Moment | None = None
@@ -108,24 +112,41 @@ class StepStart:
             buffer.copy_(copy)
 
     def broken_buffers(self) -> list[str]:
-        """Names of the buffers that have got a NaN or +inf in this step (a mask has −inf). Waits for the device."""
+        """Names of the buffers that have got a NaN in this step, or their first +inf in the run (a mask has −inf).
+
+        Who begins anew in its forward pass, as a running minimum does, gets a +inf now and then. Waits for the device.
+        """
         return [self._names[index] for index in self._newly_broken()]
 
     @torch.no_grad()
     def mend_buffers(self) -> None:
-        """Put those buffers back to what they were when the step began: running statistics never lose a NaN."""
+        """Put those buffers back to what they were when the step began: running statistics never lose a NaN.
+
+        All the others of the same module with them: what made the variance infinite has spoiled the mean as well.
+        """
         began = (self._found or self._ended).buffers
-        for index in self._newly_broken():
-            self._buffers[index].copy_(began[index])
+        owners = {_owner(self._names[index]) for index in self._newly_broken()}
+        for name, buffer, copy in zip(self._names, self._buffers, began, strict=True):
+            if _owner(name) in owners:
+                buffer.copy_(copy)
 
     def _newly_broken(self) -> list[int]:
         broken = _broken(self._buffers, self._can_break)
-        before = {*_broken((self._found or self._ended).buffers, broken)}
-        return [index for index in broken if index not in before]
+        before = _broken((self._found or self._ended).buffers, [*broken])
+        new = [index for index, value in broken.items() if self._is_new(index, value, before.get(index, 0.0))]
+        self._infinite_now |= _infinite(broken) | _infinite(before)
+        return new
+
+    def _is_new(self, index: int, value: float, before: float) -> bool:
+        if math.isnan(before):
+            return False
+        return math.isnan(value) or (before < math.inf and index not in self._infinite)
 
     def end_step(self) -> None:
         """End the step; the next forward pass begins another one."""
         self._ended, self._found, self._left = self._now(), None, None
+        self._infinite |= self._infinite_now
+        self._infinite_now = set()
 
     def close(self) -> None:
         self._handle.remove()
@@ -138,13 +159,22 @@ def _can_break(buffer: Tensor) -> bool:
     return plain and buffer.numel() > 0 and buffer.dtype in _WITH_NAN
 
 
+def _owner(name: str) -> str:
+    """Name of the module that has a buffer of this name."""
+    return name.rpartition(".")[0]
+
+
 @torch.no_grad()
-def _broken(buffers: Sequence[Tensor], chosen: Sequence[int]) -> list[int]:
-    """Those of the chosen indices whose tensors hold a NaN or +inf."""
+def _broken(buffers: Sequence[Tensor], chosen: Sequence[int]) -> dict[int, float]:
+    """Those of the chosen indices whose tensors hold a NaN or +inf, and which of them: a NaN if both."""
     if not chosen:
-        return []
+        return {}
     largest = gathered(torch._foreach_max([buffers[index] for index in chosen])).tolist()
-    return [index for index, value in zip(chosen, largest, strict=True) if not value < math.inf]
+    return {index: value for index, value in zip(chosen, largest, strict=True) if not value < math.inf}
+
+
+def _infinite(broken: Mapping[int, float]) -> set[int]:
+    return {index for index, value in broken.items() if value == math.inf}
 
 
 def _random_states(devices: Sequence[int]) -> tuple[Any, ...]:

@@ -22,6 +22,8 @@ class Alarm:
     """Parameters whose gradients stand out."""
     certain: bool = False
     """True if no healthy step has such numbers."""
+    falls: bool = False
+    """True if all that is unusual is unusually low."""
     left_to_scaler: bool = False
     """True if the gradient scaler leaves the update out as part of its work: worth another computation, and no more."""
 
@@ -30,10 +32,11 @@ class Alarm:
 class Suspicion:
     r"""Numbers that no healthy step has, and numbers far from those of the last steps.
 
-    Certain signs: a loss or a gradient that is not finite; a buffer that is not finite any more (one activation spoils
-    the running statistics of batch normalisation, and no later batch mends them); a gradient norm of exactly 0 with a
-    loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a gradient scaler
-    (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale that way.
+    Certain signs: a loss or a gradient that is not finite; a buffer that has got a NaN, or its first +inf (one
+    activation spoils the running statistics of batch normalisation, and no later batch mends them); a gradient norm of
+    exactly 0 with a loss that is not; a loss of exactly ln(vocabulary) from a model that had learned more. With a
+    gradient scaler (``patience``) a few steps in a row whose loss alone is finite are not certain: it finds its scale
+    that way.
 
     Unusual: for x = the logarithm of the norm of each tensor's gradient, of the whole gradient, of the largest worker's
     (or micro-batch's) gradient, and for the loss itself, with m an exponentially weighted mean and s the exponentially
@@ -155,7 +158,8 @@ class Suspicion:
         return abs(loss - uniform) <= UNIFORM_NATS and self._lowest_loss < uniform - LEARNED_NATS
 
     def _unusual(self, numbers: StepNumbers, limit: NDArray[np.float64]) -> Alarm | None:
-        far = _far(self._values(numbers) - self._mean, limit)
+        distance = self._values(numbers) - self._mean
+        far = _far(distance, limit)
         if not far.any():
             return None
         tensors = tuple(self._names[index] for index in np.flatnonzero(far[: len(self._names)]))
@@ -165,7 +169,7 @@ class Suspicion:
             (far[-2], "the gradient norm of a worker is unusual"),
             (bool(tensors), f"{len(tensors)} tensor(s) have an unusual gradient norm"),
         )
-        return Alarm(tuple(text for there, text in kinds if there), tensors)
+        return Alarm(tuple(text for there, text in kinds if there), tensors, falls=not (distance[far] > 0.0).any())
 
     def _limits(self, factors: NDArray[np.float64]) -> NDArray[np.float64]:
         """Least unusual deviations with these factors, which may be from before some parameters came."""

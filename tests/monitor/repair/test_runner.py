@@ -67,6 +67,20 @@ def test_a_batch_of_nan_leaves_none_in_running_statistics(kind: str) -> None:
     assert all(buffer.isfinite().all() for buffer in toy.model.buffers())
 
 
+def test_all_running_statistics_of_a_layer_are_put_back_where_one_is_spoiled() -> None:
+    toy, before = Toy(), []
+
+    def flip(module: nn.Module, _: Any, output: torch.Tensor) -> None:
+        if toy.step == 6:
+            before.extend(buffer.clone() for buffer in toy.model[1].buffers() if len(before) < 3)
+            output.data[0, 0] = 1e25  # whose square is infinite
+
+    toy.model[0].register_forward_hook(flip)
+    with toy.watch(policy=SkipUpdate()) as monitor:
+        assert toy.train(6, monitor) == [step != 6 for step in range(1, 7)]
+    assert all(torch.equal(buffer, old) for buffer, old in zip(toy.model[1].buffers(), before, strict=True))
+
+
 def test_a_batch_that_a_scaler_leaves_out_spoils_no_running_statistics() -> None:
     toy, scaler = Toy(), torch.amp.GradScaler("cpu")
     toy.model[0].register_forward_hook(lambda *args: args[2] * math.nan if toy.step == 3 else None)
@@ -100,6 +114,35 @@ def test_buffers_that_are_not_finite_by_design_are_no_sign() -> None:
             assert monitor.step(loss)
             optimizer.step()
     assert monitor.repairs == []
+
+
+class BeginsAnew(nn.Module):
+    """Keeps the least that it has seen, and begins anew in every third pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+        self.register_buffer("least", torch.zeros(()))
+
+    def forward(self, data: torch.Tensor) -> torch.Tensor:
+        self.passes += 1
+        self.least.copy_(torch.minimum(self.least, data.min()) if self.passes % 3 else torch.tensor(math.inf))
+        return data
+
+
+def test_a_buffer_that_is_infinite_now_and_then_is_a_sign_once() -> None:
+    model = nn.Sequential(nn.Linear(6, 4), BeginsAnew(), nn.Linear(4, 3))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    made = []
+    with TrainingMonitor(model, optimizer, hardware=False, announce=False, policy=SkipUpdate()) as monitor:
+        for _ in range(9):
+            optimizer.zero_grad()
+            loss = model(torch.randn(8, 6)).square().mean()
+            loss.backward()
+            made.append(monitor.step(loss))
+            if made[-1]:
+                optimizer.step()
+    assert made == [step != 3 for step in range(1, 10)]
 
 
 def test_a_refusal_is_told_once_a_row_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
