@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import lazy_loader
 
-from rmetric.errors import naming_live
-
 __version__ = "0.1.0"
 
 _imported, _, __all__ = lazy_loader.attach_stub(__name__, __file__)
 __all__ += ["__version__"]
-__getattr__ = naming_live(_imported, __name__)
+
+
+def __getattr__(name: str) -> object:
+    from rmetric.errors import naming_live  # logging takes five times as long to import as all else here
+
+    return naming_live(_imported, __name__)(name)
 
 
 def __dir__() -> list[str]:

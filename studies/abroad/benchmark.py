@@ -108,9 +108,10 @@ def main(argv: Sequence[str] | None = None) -> None:
                 if part is source:
                     for name, theirs in alerts.items():
                         results[name] = scores_of_alerts(source, theirs, files[name]), ALERT_THRESHOLD
-                rows += rows_of(part, {name: judge(part, *found) for name, found in results.items()})
+                judged = {name: judge(part, *found) for name, found in results.items()}
+                rows += rows_of(part, judged)
                 for name, found in results.items():
-                    wrong += [{"detector": name, **item} for item in mistakes(part, *found)]
+                    wrong += [{"detector": name, **item} for item in mistakes(part, *found, judged[name])]
             known += rows_of(source, bounds(source))
             scored.add(source.name)
     for name, theirs in alerts.items():

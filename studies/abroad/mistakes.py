@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.evaluation.protocols import HEALTHY, WARNING
-from studies.abroad.scoring import instabilities, judge
+from studies.abroad.scoring import Judged, instabilities
 from studies.abroad.sources import RunSet
 
 
@@ -32,8 +32,11 @@ class Mistake(TypedDict):
     instabilities_before: int
 
 
-def mistakes(source: RunSet, scores: NDArray[np.float64], threshold: float) -> Iterator[Mistake]:
-    """Mistakes of a detector with these scores, shape (records,), in the runs that a group of the source has."""
+def mistakes(source: RunSet, scores: NDArray[np.float64], threshold: float, judged: Judged) -> Iterator[Mistake]:
+    """Mistakes of a detector with these scores, shape (records,), in the runs that a group of the source has.
+
+    ``judged``: what :func:`~studies.abroad.scoring.judge` says of them.
+    """
     timeline = source.timeline
     grouped = np.any([group.runs for group in source.groups], axis=0)
     starts = timeline.starts(scores)
@@ -41,7 +44,7 @@ def mistakes(source: RunSet, scores: NDArray[np.float64], threshold: float) -> I
         run = int(starts.run[at])
         record = int(np.searchsorted(timeline.step[timeline.records(run)], starts.step[at]))
         yield _mistake(source, scores, threshold, "false alarm", run, slice(record, record + 1))
-    for run in np.flatnonzero((judge(source, scores, threshold).missed > 0) & grouped).tolist():
+    for run in np.flatnonzero((judged.missed > 0) & grouped).tolist():
         zone = np.flatnonzero(timeline.zone[timeline.records(run)] == WARNING)
         yield _mistake(source, scores, threshold, "missed failure", run, slice(int(zone[0]), int(zone[-1]) + 1))
     for run, due in instabilities(source):

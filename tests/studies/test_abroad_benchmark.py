@@ -83,7 +83,7 @@ def test_every_mistake_is_a_row_with_the_evidence_that_there_was() -> None:
     some = source()
     scores = np.zeros(2 * RECORDS)
     scores[[20, 60, 203, RECORDS + 30]] = 0.9, 0.8, 0.4, 0.7  # 60 is one with 20; 203 is not enough in the instability
-    found = [*mistakes(some, scores, 0.5)]
+    found = [*mistakes(some, scores, 0.5, judge(some, scores, 0.5))]
     assert [(item["run"], item["mistake"], item["record"], item["score"]) for item in found] == [
         ("unstable", "false alarm", 20, 0.9),
         ("lost", "false alarm", 30, 0.7),
