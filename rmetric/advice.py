@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from rmetric.records import DIVERGED, NAN_LOSS
+from rmetric.states import State, earlier
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,12 @@ def possible(causes: Sequence[str], rate: float, rate_before: float = math.nan) 
     """
     ruled_out = {RATE_OF_0: rate > 0.0, RATE_JUMP: rate <= rate_before}
     return tuple(cause for cause in causes if not ruled_out.get(cause))
+
+
+def action_in_state(state: State, states: Sequence[State]) -> str:
+    """What to do about one of the states of a run: what it was in before is no place to go back to."""
+    before = " and ".join(one.name for one in earlier(state, states))
+    return ADVICE[state.name].action + (f" {before} began before it: go back to before that." if before else "")
 
 
 def advice_on_failure(reason: str) -> Advice:

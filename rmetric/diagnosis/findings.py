@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from rmetric.advice import ADVICE, Advice, advice_on_failure, advice_on_settings, possible
+from rmetric.advice import ADVICE, Advice, action_in_state, advice_on_failure, advice_on_settings, possible
 from rmetric.diagnosis.events import GRAVE, PER_RATE, Event
 from rmetric.diagnosis.finding import FAILED, SEVERITIES, Finding, Severity
 from rmetric.episodes import REARM_STEPS
@@ -60,9 +60,9 @@ def findings_of(
 ) -> tuple[Finding, ...]:
     """Findings of a run of so many records; ``record_of`` gives the number of the record of a step."""
     free, found = list(events), []
-    for state in states:
+    for state in sorted(states, key=lambda state: state.since):  # an event is the begin of the first that it led to
         origin, course = _parts(state, free, record_of(state.since))
-        found.append(_of_state(state, origin, course))
+        found.append(_of_state(state, origin, course, action_in_state(state, states)))
         taken = {id(event) for event in (origin, *course)}
         free = [event for event in free if id(event) not in taken]
     kinds = dict.fromkeys(event.kind for event in free)
@@ -123,7 +123,7 @@ def _is_news(event: Event) -> bool:
     return event.kind in GRAVE or event.lasts_to is not None
 
 
-def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Finding:
+def _of_state(state: State, origin: Event | None, course: Sequence[Event], action: str) -> Finding:
     """A state with the event that it began with, and those of its course."""
     causes = [*ADVICE[state.name].causes]
     if origin is not None:
@@ -139,7 +139,7 @@ def _of_state(state: State, origin: Event | None, course: Sequence[Event]) -> Fi
         numbers={**state.numbers, "since": float(state.since), "false_alarm_rate": state.false_alarm_rate},
         sure=state.sure,
         causes=tuple(causes),
-        advice=ADVICE[state.name].action,
+        advice=action,
     )
 
 

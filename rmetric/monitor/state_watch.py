@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
-from rmetric.advice import ADVICE
+from rmetric.advice import action_in_state
 from rmetric.records import Event, Observations
 from rmetric.states import FIRST_LOOK, RECOGNISERS, URGENT, State, states_of
 from rmetric.verdict import STATE
@@ -61,7 +61,7 @@ class StateWatch:
         before, states = self._names, self._states_of(seen, sought)
         self._names = [*(name for name in before if name not in sought), *(state.name for state in states)]
         over = [_over(step, name) for name in before if name not in self._names]
-        return [*over, *(_entered(step, state) for state in states if state.name not in before)]
+        return [*over, *(_entered(step, state, states) for state in states if state.name not in before)]
 
     def _states_of(self, seen: Observations, sought: Collection[str]) -> list[State]:
         began_s = time.perf_counter()
@@ -74,14 +74,14 @@ class StateWatch:
                 self._expected_s = took_s
 
 
-def _entered(step: int, state: State) -> Event:
+def _entered(step: int, state: State, states: Sequence[State]) -> Event:
     return {
         "event": STATE,
         "step": step,
         "state": state.name,
         "since": state.since,
         "sure": state.sure,
-        "message": f"Step {step}: the run is in the state {state}. {ADVICE[state.name].action}",
+        "message": f"Step {step}: the run is in the state {state}. {action_in_state(state, states)}",
     }
 
 

@@ -10,7 +10,7 @@ where at most one healthy run in a hundred shows as much.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from rmetric.records import (
     Observations,
@@ -47,7 +47,7 @@ FOLLOWS: dict[str, frozenset[str]] = {
     "OVERFITS": frozenset({"WORSE_VALIDATION"}),
     "WORSE_LEVEL": frozenset({"WORSE_VALIDATION"}),
 }
-"""State → states that follow from it, or contradict it, and are not told beside it."""
+"""State → states that follow from it, or contradict it, and are told beside it only if the run was in them before."""
 BUDGET = 0.01
 """Largest share of healthy runs in which a state may be reported."""
 WELL_INSIDE, WELL_BEGUN = 0.25, 100
@@ -73,6 +73,25 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
         States to look for.
     """
     observations = _told_by(run) if isinstance(run, Run) else run
+    found = _recognised(observations, budget, names)
+    worse = next((state for state in found if state.name == "WORSE_LEVEL"), None)
+    if worse is not None:  # what a run has lost it had
+        broke = _broke_off(worse, observations)
+        found = [state for state in found if not (state.moved or (broke and state.name == "NEVER_LEARNS"))]
+
+    def is_told_by(other: State, state: State) -> bool:
+        return state.name in FOLLOWS.get(other.name, ()) and not _was_before(state, other, observations, budget)
+
+    return [state for state in found if not any(is_told_by(other, state) for other in found)]
+
+
+def earlier(state: State, states: Sequence[State]) -> list[State]:
+    """Those of a run's states that would follow from one, but which the run was in before that began."""
+    return [one for one in states if one.name in FOLLOWS.get(state.name, ())]
+
+
+def _recognised(observations: Observations, budget: float, names: Collection[str]) -> list[State]:
+    """States that speak for themselves, whatever else is found."""
     judged = {name: (evidence, calibrations()[name]) for name, evidence in evidence_of(observations, names).items()}
     states = [
         State(
@@ -85,13 +104,19 @@ def states_of(run: Run | Observations, *, budget: float = BUDGET, names: Collect
         )
         for name, (evidence, calibration) in judged.items()
     ]
-    found = [state for state in states if state.false_alarm_rate <= budget]
-    worse = next((state for state in found if state.name == "WORSE_LEVEL"), None)
-    if worse is not None:  # what a run has lost it had
-        broke = _broke_off(worse, observations)
-        found = [state for state in found if not (state.moved or (broke and state.name == "NEVER_LEARNS"))]
-    told_already = frozenset[str]().union(*(FOLLOWS.get(state.name, ()) for state in found))
-    return [state for state in found if state.name not in told_already]
+    return [state for state in states if state.false_alarm_rate <= budget]
+
+
+def _was_before(state: State, other: State, observations: Observations, budget: float) -> bool:
+    """Whether a run was in a state already when another one began.
+
+    The steps alone do not tell: where a loss left its level is known to a few records, and UNBOUNDED and GRADIENT_GROWS
+    begin by definition late, and in the middle of the run.
+    """
+    if state.since >= other.since:
+        return False
+    before = observations.rows(observations.step < other.since)
+    return len(_recognised(before, budget, [state.name])) > 0
 
 
 def _broke_off(worse: State, observations: Observations) -> bool:
@@ -126,6 +151,7 @@ __all__ = [
     "History",
     "State",
     "calibrations",
+    "earlier",
     "evidence_of",
     "states_of",
 ]

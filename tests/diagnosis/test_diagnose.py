@@ -349,6 +349,16 @@ def test_a_state_takes_in_the_events_that_it_began_with(begin: int) -> None:
     assert "it began like this" in finding.sentence
 
 
+def test_the_advice_on_a_state_names_what_the_run_was_in_before() -> None:
+    loss = np.where(np.arange(400) < 200, 1.0, 3.0) * losses()
+    loss[350:] = loss[349]  # of a loss that stands still there is no event
+    dead, worse = diagnose(run_of(loss)).findings
+    assert (dead.name, dead.step, worse.name) == ("DEAD", 349, "WORSE_LEVEL")
+    assert 200 <= worse.step <= 203
+    assert "it began like this" in worse.sentence and "it began like this" not in dead.sentence
+    assert dead.advice.endswith("WORSE_LEVEL began before it: go back to before that.")
+
+
 @pytest.mark.parametrize(("back", "told"), [(800, {"WORSE_LEVEL": 306}), (370, {"WORSE_LEVEL": 618, "LOSS_RISE": 306})])
 def test_a_loss_that_climbs_to_the_end_began_with_its_first_alert_unless_it_came_back(
     back: int, told: dict[str, int]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -21,6 +23,7 @@ from rmetric.records import Observations
 from rmetric.replay import replay_log
 from rmetric.replay.overview import overview_text
 from rmetric.states import FIRST_LOOK, State, states_of
+from tests.diagnosis.runs import losses, run_of
 from tests.helpers import lines_of
 from tests.monitor.common import small_loss, small_training
 
@@ -276,3 +279,14 @@ def test_a_classifier_whose_labels_are_at_random_never_learns_live_and_from_its_
     (found,) = diagnose(read_log(log)).findings
     assert (found.name, [state.name for state in replay_log(log).states]) == ("NEVER_LEARNS", ["NEVER_LEARNS"])
     assert [state.name for state in states_of(read_log(log))] == ["NEVER_LEARNS"]
+
+
+def test_a_run_that_dies_is_still_in_the_state_that_it_was_in_before() -> None:
+    records = FIRST_LOOK + 50
+    loss = np.where(np.arange(records) < 250, 1.0, 3.0) * losses(records)
+    loss[FIRST_LOOK:] = math.inf
+    run, watch = run_of(loss), StateWatch()
+    (worse,) = watch.look(FIRST_LOOK, run.rows(slice(0, FIRST_LOOK)))
+    (dead,) = watch.look(records, run)
+    assert [(line["state"], line.get("over")) for line in (worse, dead)] == [("WORSE_LEVEL", None), ("DEAD", None)]
+    assert dead["message"].endswith("WORSE_LEVEL began before it: go back to before that.")

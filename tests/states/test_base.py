@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import example, given
 
 import rmetric
@@ -34,6 +35,16 @@ def test_every_state_can_be_reported_within_its_budget() -> None:
         assert calibration.false_alarm_rate(math.inf) <= BUDGET / 2
         assert list(calibration.highest) == sorted(calibration.highest)
         assert calibration.false_alarm_rate(calibration.highest[0]) > BUDGET
+
+
+@pytest.mark.parametrize(("broke", "told"), [(200, ["DEAD", "WORSE_LEVEL"]), (345, ["DEAD"])])
+def test_what_a_run_was_in_before_another_state_began_did_not_follow_from_it(broke: int, told: list[str]) -> None:
+    loss = FALLING.copy()
+    loss[broke:] *= 3.0
+    loss[350:] = math.inf
+    states = states_of(observed(training_loss=loss))
+    assert [state.name for state in states] == told
+    assert [state.since for state in states] == [351, broke + 1][: len(told)]
 
 
 def test_a_stricter_budget_reports_less() -> None:
