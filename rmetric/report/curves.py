@@ -38,22 +38,22 @@ class Curve:
         self.broken = 0
         """Those that are not finite."""
         self.first = math.nan
-        """First finite value; NaN if there is none."""
+        """First value that was measured, infinite if that is not finite; NaN if there is none."""
         self.last = math.nan
-        """Last finite value; NaN if there is none."""
+        """Last value that was measured, likewise."""
         self._series, self._marks = Series(MOST_BUCKETS), Marks()
 
     def extend(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         """The next records, each of shape (n,); NaN in ``values``: not measured."""
         self._series.extend(steps, values)
-        self.records += int(np.count_nonzero(~np.isnan(values)))
+        measured = values[~np.isnan(values)]
+        self.records += len(measured)
         broken = steps[np.isinf(values)]
         self.broken += len(broken)
         self._marks.extend(broken)
-        finite = values[np.isfinite(values)]
-        if len(finite):
-            self.first = float(finite[0]) if math.isnan(self.first) else self.first
-            self.last = float(finite[-1])
+        if len(measured):
+            self.first = float(measured[0]) if math.isnan(self.first) else self.first
+            self.last = float(measured[-1])
 
     @property
     def steps(self) -> NDArray[np.int64]:
@@ -78,6 +78,7 @@ class Curve:
             "steps": drawn.steps.tolist(),
             "values": rounded(drawn.values, DIGITS),
             "nonFinite": self.non_finite,
+            "endsNotFinite": math.isinf(self.last),
         }
 
 

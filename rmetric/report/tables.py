@@ -111,7 +111,9 @@ def _span(first: int, last: int) -> str:
 
 
 def _number(value: float) -> str:
-    return NOTHING if math.isnan(value) else f"{value:.5g}"
+    if math.isnan(value):
+        return NOTHING
+    return f"{value:.5g}" if math.isfinite(value) else "not finite"
 
 
 def _causes(causes: Sequence[str]) -> str:

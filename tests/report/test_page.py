@@ -66,6 +66,20 @@ def test_hover_shows_the_values_of_the_step(pages: Callable[..., Path], write_lo
     assert "step 0" in page.locator("[data-panel=grad_norm] .readout").inner_text()  # the cursors go together
 
 
+def test_a_loss_that_is_not_finite_at_the_end_has_no_last_value(
+    pages: Callable[..., Path], tmp_path: Path, open_page: Open
+) -> None:
+    log = tmp_path / "dead.jsonl"
+    losses = [*(2.0 + 2.0 / step for step in range(1, 301)), *["NaN"] * 40]
+    log.write_text("".join(f'{{"step": {step}, "loss": {loss}}}\n' for step, loss in enumerate(losses)))
+    page = open_page(pages(log))
+    panel = page.locator("[data-panel=training_loss]")
+    assert panel.locator(".readout b").all_inner_texts()[0] == "not finite"
+    assert "at step 299, not finite at the end." in (panel.locator(".plot").get_attribute("aria-label") or "")
+    panel.locator(".u-over").hover(position={"x": 1, "y": 50})
+    assert 3.9 < float(panel.locator(".readout b").first.inner_text()) < 4.1
+
+
 def test_zoom_by_mouse_changes_all_charts_and_a_double_click_undoes_it(
     pages: Callable[..., Path], write_log: Write, open_page: Open
 ) -> None:

@@ -151,11 +151,11 @@ function showValues(readout, plot, curves, runs) {
     paintSwatch(entry.appendChild(element("span", "swatch")), run);
     if (runs.length > 1) entry.appendChild(element("span", "who", DATA.runs[run].name));
     const mine = curves.map((curve, index) => ({ ...curve, series: index + 1 })).filter((curve) => curve.run === run);
-    for (const { label, values, series } of mine) {
+    for (const { label, values, endsNotFinite, series } of mine) {
       const at = hovered ? plot.cursor.idxs?.[series] ?? nearest(plot.data, series, row) : null;
       const value = hovered ? plot.data[series][at] : values[values.length - 1];
       if (mine.length > 1) entry.appendChild(element("span", "", label));
-      entry.appendChild(element("b", "", valueText(value)));
+      entry.appendChild(element("b", "", endsNotFinite && !hovered ? "not finite" : valueText(value)));
     }
     if (mine.length) entries.push(entry);
   }
@@ -176,9 +176,9 @@ function findingsAt(plot, step, runs) {
 
 /** Text for those who do not see the curves. */
 function describe(target, panel, curves) {
-  const said = curves.map(({ run, label, steps, values }) => {
-    const last = values.length - 1;
-    return `${DATA.runs[run].name}, ${label}: ${valueText(values[0])} at step ${steps[0]}, ${valueText(values[last])} at step ${steps[last]}.`;
+  const said = curves.map(({ run, label, steps, values, endsNotFinite }) => {
+    const last = values.length - 1, since = endsNotFinite ? ", not finite at the end" : "";
+    return `${DATA.runs[run].name}, ${label}: ${valueText(values[0])} at step ${steps[0]}, ${valueText(values[last])} at step ${steps[last]}${since}.`;
   });
   target.tabIndex = 0;
   target.setAttribute("role", "group");
