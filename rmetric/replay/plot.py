@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +79,9 @@ def draw_replay(replay: Replay, curves: PlotCurves, path: Path) -> None:
     """
     image = io.BytesIO()
     canvas = FigureCanvasAgg(replay_figure(replay, curves))
-    canvas.print_png(image, pil_kwargs={"compress_level": 3})  # savefig would draw everything twice
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # a run's name may have characters that no font here has
+        canvas.print_png(image, pil_kwargs={"compress_level": 3})  # savefig would draw everything twice
     write_atomically(path, image.getvalue())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import json
 from pathlib import Path
 
@@ -69,6 +70,13 @@ def test_a_plot_depends_on_no_settings_of_the_user_and_leaves_them_alone(log: Pa
         draw_replay(*made, own)
         assert dict(matplotlib.rcParams) == settings
     assert own.read_bytes() == plain.read_bytes()
+
+
+@pytest.mark.parametrize("name", ["漢字", "📈"])
+def test_a_name_that_no_font_can_show_is_drawn_without_a_warning(log: Path, tmp_path: Path, name: str) -> None:
+    replay, curves = drawn(log)
+    draw_replay(dataclasses.replace(replay, name=name), curves, tmp_path / "run.png")
+    assert (tmp_path / "run.png").stat().st_size > 10_000
 
 
 def test_a_name_in_a_log_cannot_break_the_overview_or_the_terminal(tmp_path: Path) -> None:
