@@ -14,13 +14,14 @@ from rmetric.diagnosis.events import OF_MACHINE, Change, Event, EventSeeker
 from rmetric.diagnosis.finding import Finding
 from rmetric.diagnosis.findings import failed, findings_of, gravest_first
 from rmetric.diagnosis.hindsight import back_at, lasts, rise_to_the_end
+from rmetric.diagnosis.intervals import UnusualIntervals
 from rmetric.diagnosis.not_judged import Measured, not_judged
 from rmetric.diagnosis.result import Diagnosis
 from rmetric.episodes import REARM_STEPS
 from rmetric.importers import LoggedPortions
 from rmetric.measurements import Observation
 from rmetric.records import FAILURE, NAN_LOSS, START, TERMINAL_EVENTS, Observations, is_converted, step_of
-from rmetric.robust.context import APART, Announcements, Cadence
+from rmetric.robust.context import APART, Announcements
 from rmetric.states import History, states_of
 from rmetric.states.series import finite
 from rmetric.verdict import CALL_ORDER, REMARKS
@@ -66,9 +67,7 @@ class Examination:
         self._announcements, self._too_often = Announcements(), False
         self._announced: list[int] = []
         """Steps of the first records with a change that was announced, and one more if there are more."""
-        self._cadence = Cadence()
-        self._anew: list[int] = []
-        """Steps of the first records that came after an unusual interval, and one more if there are more."""
+        self._intervals = UnusualIntervals(MOST_ANNOUNCED + 1)
         self._trained = math.nan
         """How many tensors are trained, as far as records say."""
         self._fewer: list[str] = []
@@ -90,8 +89,7 @@ class Examination:
             if len(at):
                 before = self._measured.get(name, Measured(0, 0)).values
                 self._measured[name] = Measured(before + len(at), int(at[-1]))
-        anew = observations.step[self._cadence.extend(observations)]
-        self._anew += anew[: MOST_ANNOUNCED + 1 - len(self._anew)].tolist()
+        self._intervals.extend(observations)
         self._note_fewer(observations)
         self._first_step = int(observations.step[0]) if self._first_step is None else self._first_step
         self._last_step = int(observations.step[-1])
@@ -233,9 +231,8 @@ class Examination:
             told.append(f"a change was announced before {_in_words(self._announced)}: {LEARNED_ANEW}")
             if self._too_often:
                 told[0] += f"; nothing but single numbers was judged between those less than {APART} records apart"
-        anew = [step for step in self._anew if step != self._last_step]  # a log may close with a record off its grid
-        if anew:
-            told.append(f"records came at another interval from {_in_words(anew)} on: {LEARNED_ANEW}")
+        for what, steps in self._intervals.steps.items():
+            told += [f"{what.format(_in_words(steps))}: {LEARNED_ANEW}"] if steps else []
         if self._fewer:
             told.append(f"fewer tensors were trained by {_listed(self._fewer)}")
         return told

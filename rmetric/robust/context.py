@@ -43,6 +43,12 @@ TRAINED = ("training_loss", "grad_norm", "update_rms", "step_time_s")
 """What a record of the training holds at least one of: others tell of evaluations, between which they come."""
 _of_training = reader(TRAINED)
 
+
+def training_rows(observations: Observations) -> NDArray[np.intp]:
+    """Places of the records of the training."""
+    return np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
+
+
 LATEST_REWARDS, FIRST_REWARDS = 8, 16
 """Rewards whose median is compared with those before, and that must have been before to tell."""
 REWARD_GAPS = 3
@@ -139,7 +145,7 @@ class Cadence:
 
     def extend(self, observations: Observations) -> list[int]:
         """Places of the next records of the training that come after an unusual interval."""
-        rows = np.flatnonzero(np.logical_or.reduce([~np.isnan(observations[name]) for name in TRAINED]))
+        rows = training_rows(observations)
         steps = observations.step[rows].tolist()
         return [row for row, step in zip(rows.tolist(), steps, strict=True) if self.changes(step)]
 

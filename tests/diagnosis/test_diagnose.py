@@ -516,15 +516,21 @@ def test_too_few_values_of_a_measurement_are_told_and_one_that_ends_before_the_l
     assert not [about for about in told if about.startswith("updates")]
 
 
-def test_records_that_come_at_another_interval_are_told_of() -> None:
-    run = run_of(losses(), norms())
-    gap = Observations(run.step + 1000 * (run.step >= 200), dict(run.columns))
-    assert diagnose(gap).notes == (
-        "records came at another interval from step 1,200 on: what is usual was learned anew from there on",
-    )
-    assert diagnose(run).notes == ()
-    closing = Observations(10 * run.step - 7 * (run.step == 399), dict(run.columns))
-    assert diagnose(closing).notes == ()
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        ([*range(0, 2000, 10), *range(3000, 5000, 10)], "there is a gap in the records before step 3,000"),
+        ([*range(0, 2000, 10), *range(2090, 22090, 100)], "records came at another interval from step 2,090 on"),
+        ([*range(0, 2000, 10), 1991, *range(2000, 3990, 10)], "a record came in between the usual ones at step 1,991"),
+        (range(0, 4000, 10), None),
+        ([*range(0, 3990, 10), 3983], None),  # the end is off the grid
+    ],
+)
+@pytest.mark.parametrize("portion", [1, 400])
+def test_records_after_an_unusual_interval_are_told_of(steps: Sequence[int], told: str | None, portion: int) -> None:
+    run = Observations(np.array(steps), dict(run_of(losses(), norms()).columns))
+    anew = "what is usual was learned anew from there on"
+    assert in_pieces(run, portion).notes == ((f"{told}: {anew}",) if told else ())
 
 
 @pytest.mark.parametrize("announced", [False, True])
