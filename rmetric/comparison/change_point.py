@@ -25,7 +25,7 @@ class ChangePoint(NamedTuple):
     alarm: int
     """Index of the value at which it was certain."""
     noise: float
-    """Standard deviation of the values before, robust."""
+    """Standard deviation of the latest values before ``begin``, robust (1.4826 MAD)."""
 
 
 def change_point(values: NDArray[np.float64], smallest: float, threshold: float) -> ChangePoint | None:
@@ -52,9 +52,12 @@ def change_point(values: NDArray[np.float64], smallest: float, threshold: float)
     >>> change_point(noise, 1e-6, 50.0), change_point(np.append(noise, noise[:40] + 6.0), 1e-6, 50.0).begin
     (None, 300)
     """
-    for index, (excursion, noise) in enumerate(_excursions(values, smallest)):
+    noise = []
+    for index, (excursion, scale) in enumerate(_excursions(values, smallest)):
+        noise.append(scale)
         if excursion.sum > threshold:
-            return ChangePoint(index + 1 - excursion.likeliest_length(), index, noise)
+            begin = index + 1 - excursion.likeliest_length()
+            return ChangePoint(begin, index, noise[begin])  # later ones hold values of the change
     return None
 
 
@@ -91,7 +94,7 @@ class _Excursion:
 
 
 def _excursions(values: NDArray[np.float64], smallest: float) -> Iterator[tuple[_Excursion, float]]:
-    """After each value the excursion with the larger sum, and the noise."""
+    """After each value the excursion with the larger sum, and the noise of the values before it."""
     reference = RobustReference(window=WINDOW, warm_up=WARM_UP, floor=max(smallest, 1e-300), clip=CLIP)
     up, down = _Excursion(), _Excursion()
     for value in values.tolist():

@@ -60,8 +60,8 @@ class Difference:
     b: float
     """Value of the second one."""
     noise: float
-    """Standard deviation of the difference before (of logarithms: gradients, updates); 0: identical before; NaN: not
-    known and not needed, since nothing is before or one of the two is not finite."""
+    """Robust standard deviation of the latest differences before (of logarithms: gradients, updates); 0: identical
+    before; NaN: not known and not needed, since nothing is before or one of the two is not finite."""
     or_before: bool = False
     """True if it may have begun earlier: at the first step that is judged it was there."""
     throughout: bool = False
@@ -84,7 +84,7 @@ class Difference:
         if math.isnan(self.noise):
             return values
         later = f", certain at step {self.certain_at:,}"
-        return f"{values}{later}; the differences {unit}before had a deviation of {self.noise:.2g}"
+        return f"{values}{later}; the latest differences {unit}before had a deviation of {self.noise:.2g} (1.4826 MAD)"
 
 
 @dataclass(frozen=True, kw_only=True)

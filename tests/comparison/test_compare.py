@@ -15,6 +15,7 @@ import pytest
 from rmetric import read_run
 from rmetric.commands import main
 from rmetric.comparison import Comparison, compare
+from rmetric.comparison.change_point import WINDOW
 from rmetric.conversion import chunk_of, log_lines
 from rmetric.records import Observations, Run
 from tests.diagnosis.runs import losses, norms, run_of
@@ -78,6 +79,17 @@ def test_a_jump_among_other_seeds_is_placed_at_its_first_record() -> None:
     assert abs(difference.step - 300) <= 2
     assert difference.certain_at > difference.step
     assert difference.noise == pytest.approx(0.02 * np.sqrt(2), rel=0.3)
+
+
+def test_the_noise_is_that_of_the_differences_before_the_change_alone() -> None:
+    one, other = losses(600, 0), losses(600, 2)
+    other[300:] += 0.3
+    found = compared(run_of(one), run_of(other))
+    (difference,) = found.differences
+    before = (one - other)[difference.step - WINDOW : difference.step]
+    assert difference.certain_at > difference.step
+    assert difference.noise == pytest.approx(1.4826 * np.median(np.abs(before - np.median(before))), rel=1e-3)
+    assert f"before had a deviation of {difference.noise:.2g} (1.4826 MAD)" in str(found)
 
 
 def test_runs_that_are_not_bit_exact_part_where_their_difference_jumps() -> None:
