@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+import numpy as np
+
 from rmetric.records import (
     Observations,
     Run,
@@ -115,7 +117,7 @@ def _was_before(state: State, other: State, observations: Observations, budget: 
     """
     if state.since >= other.since:
         return False
-    before = observations.rows(observations.step < other.since)
+    before = observations.rows(slice(0, int(np.searchsorted(observations.step, other.since))))
     return len(_recognised(before, budget, [state.name])) > 0
 
 
