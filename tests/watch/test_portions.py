@@ -305,7 +305,9 @@ def test_a_folder_that_is_one_log_is_watched_as_one(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     event_file(keras / "train/events.out.tfevents.1", [("epoch_loss", step, 2.5) for step in range(30)])
     look()
-    event_file(keras / "validation/events.out.tfevents.1", [("epoch_loss", step, 2.5 - step / 90) for step in range(30)])
+    event_file(
+        keras / "validation/events.out.tfevents.1", [("epoch_loss", step, 2.5 - step / 90) for step in range(30)]
+    )
     event_file(keras / "train/events.out.tfevents.2", [("epoch_loss", step, nan) for step in range(30, 99)])
     (tables / "train/loss.tsv").write_text("step\tloss\n" + "".join(f"{step}\t2.5\n" for step in range(30)))
     (tmp_path / "dvc/metrics.json").write_text('{"step": 29, "train": {"loss": 2.5}}')
