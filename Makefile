@@ -132,9 +132,9 @@ check: $(VENV)/.dev
 	$(VENV)/bin/lint-imports
 	$(MAKE) --no-print-directory site
 
-# results/site/index.html; a dead link or a docstring that cannot be read is an error.
+# results/site/index.html; a dead link or a docstring that cannot be read is an error (--quiet would hide both).
 site: $(VENV)/.dev
-	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict
 
 # Leaves out what is marked long: ten seconds of a core or so each, end to end, over what smaller tests cover.
 test: $(VENV)/.dev

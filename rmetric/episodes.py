@@ -110,6 +110,8 @@ def episodes(step: NDArray[np.int64], alerts: NDArray[np.bool_]) -> NDArray[np.i
     alerts
         Whether the detector alerts at each record, shape (n,).
 
+    Examples
+    --------
     >>> episodes(np.array([10, 20, 30, 80, 90, 100]), np.array([True, True, False, False, True, False])).tolist()
     [0, 4]
     """

@@ -56,6 +56,8 @@ def did_you_mean(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str
     cutoff
         Least similarity, 0 to 1.
 
+    Examples
+    --------
     >>> did_you_mean("--no-plots", ["--no-plot", "--out"]), did_you_mean("x", ["--out"])
     ('; did you mean --no-plot?', '')
     """

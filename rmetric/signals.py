@@ -42,6 +42,10 @@ class HardwareFailureRate:
 
     .. math:: λ = n / (t_n - t_1), \\quad n \\le window
 
+    **Deviation:** with fewer than two events the span is not defined and λ is 0; with ``start_s`` a single event spans
+    the time since then. A span below one second counts as one second, so that a burst gives a large λ and not a
+    division by zero.
+
     Parameters
     ----------
     window
@@ -49,10 +53,8 @@ class HardwareFailureRate:
     start_s
         When watching began: with it a single event has a span, so that the first lost worker already shows.
 
-    **Deviation:** with fewer than two events the span is not defined and λ is 0; with ``start_s`` a single event spans
-    the time since then. A span below one second counts as one second, so that a burst gives a large λ and not a
-    division by zero.
-
+    Examples
+    --------
     >>> rate = HardwareFailureRate()
     >>> for time_s in (0.0, 1800.0, 3600.0):
     ...     rate.update(time_s)
@@ -94,6 +96,8 @@ def event_worker(workers: Sequence[int]) -> float:
     workers
         Who reported each of them. Of several that reported as many, the first one counts.
 
+    Examples
+    --------
     >>> event_worker([3]), event_worker([5, 2, 2]), event_worker([])
     (3.0, 2.0, nan)
     """
@@ -113,6 +117,8 @@ def gradient_variance(worker_norms_RW: NDArray[np.floating]) -> NDArray[np.float
     array
         Shape (...), in squared units of the norm, at least 0.
 
+    Examples
+    --------
     >>> float(gradient_variance(np.array([1.0, 1.0, 3.0, 3.0])))
     1.0
     """
@@ -132,14 +138,16 @@ class ValidationDrift:
     and does not enter the history. Read off the authors' logs: with this definition, and none that counts the current
     loss in the mean, their ``delta_l_norm`` comes out to 15 digits.
 
+    **Deviation:** the authors put a fixed 10 or 100 in place of the drift when the loss is NaN, which distorts the
+    normalisation of all later values; here a non-finite drift stays non-finite and saturates the normalised signal.
+
     Parameters
     ----------
     window
         Number of earlier losses in the mean (the authors: 100; 10 in their case study).
 
-    **Deviation:** the authors put a fixed 10 or 100 in place of the drift when the loss is NaN, which distorts the
-    normalisation of all later values; here a non-finite drift stays non-finite and saturates the normalised signal.
-
+    Examples
+    --------
     >>> drift = ValidationDrift()
     >>> [drift.update(loss) for loss in (3.0, 2.0, 4.0)]
     [nan, -1.0, 1.5]
@@ -219,6 +227,8 @@ class GradientNoiseScale:
     memory_steps
         Time constant of the fading weights, steps, at least 1.
 
+    Examples
+    --------
     >>> scale = GradientNoiseScale()
     >>> scale.update([3.0, 4.0], 3.5)  # |G|² = 2·12.25 − 12.5 = 12, tr Σ = 2·(12.5 − 12.25) = 0.5
     0.041666666666666664

@@ -18,12 +18,13 @@ from rmetric.importers import IMPORTERS
 from tests.helpers import ROOT
 
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+EXTENDING = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 NODE = '#!/bin/sh\nexec "$@"\n'
 """In place of SLURM's ``srun``, on the one node that there is."""
 
 
-def example(marker: str) -> str:
-    (found,) = [block for block in re.findall(r"```python\n(.*?)```", CONTRIBUTING, re.S) if marker in block]
+def example(marker: str, text: str = CONTRIBUTING) -> str:
+    (found,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.S) if marker in block]
     return found
 
 
@@ -37,6 +38,29 @@ def test_the_importer_reads_a_log(tmp_path: Path) -> None:
         IMPORTERS.discard("key_value")
     assert observations.step.tolist() == [10, 20]
     assert observations.columns["training_loss"].tolist() == [2.5, float("inf")]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("contract", "name", "file"),
+    [("faults", "NIC_FLAP", "nic_flap"), ("detectors", "loss_above_lowest", "loss_above_lowest")],
+)
+def test_the_examples_of_a_fault_and_a_detector_keep_the_contract(
+    contract: str, name: str, file: str, tmp_path: Path
+) -> None:
+    for folder in ("rmetric", "tests"):
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    package = tmp_path / "rmetric" / contract
+    (package / f"{file}.py").write_text(example(f'("{name}")', EXTENDING), encoding="utf-8")
+    with (package / "__init__.py").open("a", encoding="utf-8") as listed:
+        listed.write(f"from rmetric.{contract} import {file}\n")
+    command = f"pytest -q -p no:cacheprovider tests/{contract}/test_contract.py -k {name}"
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.long

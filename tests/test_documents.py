@@ -12,6 +12,7 @@ import inspect
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -92,6 +93,18 @@ def test_files_named_without_their_folder_exist(path: Path) -> None:
 def files_of_the_code() -> set[str]:
     below = [file for top in ("rmetric", "studies", "benchmarks", "tests") for file in (ROOT / top).rglob("*.py")]
     return {file.name for file in (*below, *ROOT.glob("*.py"))}
+
+
+def test_docstrings_are_read_as_they_are_meant() -> None:
+    """What stands behind the items of a section is read as an item, and a table of reStructuredText as a paragraph."""
+    section = re.compile(r"^(?:Parameters|Returns|Yields|Raises)\n-+\n(.*?)(?=^\w+\n-+$|\Z)", re.M | re.S)
+    for file in (ROOT / "rmetric").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                assert not re.search(r"^={3}", text, re.M), f"{file}: {text}"
+                for items in section.findall(text):
+                    assert not re.search(r"^\S.*\n(?!    )", f"{items}\n", re.M), f"{file}: {items}"
 
 
 def made_by_a_study(path: str) -> bool:
@@ -201,6 +214,33 @@ def test_make_knows_the_readme_s_targets() -> None:
     assert {"reproduce", "smoke", "case-study", "real-study", "test", "test-fast", "check"} <= targets
     for target in targets:
         assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
+
+
+@pytest.mark.slow
+def test_make_site_refuses_a_link_to_what_is_not_on_the_site(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="needs the extra 'dev'")
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    for name in (
+        "rmetric",
+        "data",
+        "logs_FULL_METRIC",
+        "CITATION.cff",
+        "LICENSE",
+        *(f.name for f in ROOT.glob("*.md")),
+    ):
+        (tmp_path / name).symlink_to(ROOT / name)
+    with (tmp_path / "docs" / "replay.md").open("a", encoding="utf-8") as page:
+        page.write("\n[a folder](../studies/zoo)\n")
+    typed = subprocess.run(["make", "--dry-run", "site"], cwd=ROOT, capture_output=True, text=True).stdout.splitlines()[
+        -1
+    ]
+    built = subprocess.run(
+        typed.replace(".venv/bin/python", sys.executable),
+        shell=True, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert built.returncode != 0
+    assert "'../studies/zoo'" in built.stdout and "Aborted with 1 warnings" in built.stdout
 
 
 # --- examples and commands, run as they stand

@@ -38,6 +38,9 @@ def change_point(values: NDArray[np.float64], smallest: float, threshold: float)
     their number: the likeliest place of a jump of the mean. A value that is infinite is a change by itself; NaN is
     left out.
 
+    **Source:** Page 1954, Continuous inspection schemes; Hinkley 1970 for its place; median and MAD in place of known
+    mean and deviation.
+
     Parameters
     ----------
     smallest
@@ -45,9 +48,8 @@ def change_point(values: NDArray[np.float64], smallest: float, threshold: float)
     threshold
         Sum above which a change is due.
 
-    **Source:** Page 1954, Continuous inspection schemes; Hinkley 1970 for its place; median and MAD in place of known
-    mean and deviation.
-
+    Examples
+    --------
     >>> noise = np.random.default_rng(0).normal(size=300)
     >>> change_point(noise, 1e-6, 50.0), change_point(np.append(noise, noise[:40] + 6.0), 1e-6, 50.0).begin
     (None, 300)

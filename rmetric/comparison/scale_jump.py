@@ -37,6 +37,8 @@ def scale_jump(values: Floats, smallest: float) -> ChangePoint | None:
     smallest
         Magnitude below which none is told apart from 0.
 
+    Examples
+    --------
     >>> noise = np.random.default_rng(0).normal(size=300)
     >>> scale_jump(noise, 1e-9), scale_jump(np.append(1e-5 * noise, noise), 1e-9).begin
     (None, 300)

@@ -39,6 +39,8 @@ def diagnose(
     UserError
         If the log cannot be read, holds several runs, or lacks what is needed.
 
+    Examples
+    --------
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"step": range(300), "loss": [2.0 - 0.002 * step for step in range(300)]})
     >>> diagnose(frame).healthy

@@ -20,6 +20,8 @@ class Latest(Generic[K, V]):
     size
         Bytes of a value.
 
+    Examples
+    --------
     >>> latest = Latest[str, str](lambda value: len(value) * MOST_BYTES // 5)
     >>> [latest.get(key, lambda: made) for key, made in (("a", "new"), ("a", "again"), ("b", "four"), ("a", "anew"))]
     ['new', 'new', 'four', 'anew']

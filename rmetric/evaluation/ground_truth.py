@@ -53,6 +53,8 @@ def excess(held_out: ArrayLike, twin: ArrayLike) -> NDArray[np.bool_]:
     ValueError
         If the twin's loss is not finite: there is nothing to compare with.
 
+    Examples
+    --------
     >>> excess([1.0, 1.06, float("nan"), 1.05], [1.0, 1.0, 1.0, 1.0]).tolist()
     [False, True, True, False]
     """
@@ -90,6 +92,8 @@ def judge_runs(
     faulty
         Whether a fault was injected into the run.
 
+    Examples
+    --------
     >>> late = np.array([[False, False, True, True], [False, True, False, False]])
     >>> for outcome in judge_runs(
     ...     late, [0, 100, 200, 300], non_finite_step=[None, None], worker_lost_step=[None, None], faulty=[True, True]

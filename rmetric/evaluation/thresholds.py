@@ -1,13 +1,11 @@
 """The choice of a threshold, on the runs that are given: the fit half, never the one that is scored.
 
-====================================  =======================================================  ====================
-rule                                  the threshold                                            used for
-====================================  =======================================================  ====================
-:func:`threshold_for_budget`          of highest recall within the false-alarm budget          recall at the budget
-:func:`threshold_within_budget`       of highest F1 within the budget                          all detectors, fitted
-:func:`threshold_for_f1`              of highest F1                                            weights of the R-Metric
-:func:`lowest_within_budget`          lowest that keeps the budget; looks at no fault          robust, mechanism
-====================================  =======================================================  ====================
+| rule                            | the threshold                                   | used for                |
+|---------------------------------|-------------------------------------------------|-------------------------|
+| :func:`threshold_for_budget`    | of highest recall within the false-alarm budget | recall at the budget    |
+| :func:`threshold_within_budget` | of highest F1 within the budget                 | all detectors, fitted   |
+| :func:`threshold_for_f1`        | of highest F1                                   | weights of the R-Metric |
+| :func:`lowest_within_budget`    | lowest that keeps the budget; looks at no fault | robust, mechanism       |
 
 A detector that was fitted to the very runs keeps its own threshold (:func:`keeps_its_threshold`).
 """

@@ -150,6 +150,8 @@ class FieldMap:
         Our name → their name. An explicitly mapped name of ours has no aliases, an explicitly used name of theirs is an
         alias of nothing.
 
+    Examples
+    --------
     >>> [FieldMap({}).targets(name) for name in ("step", "Loss", "accuracy")]
     [(('step', 0),), (('training_loss', 2),), ()]
     """

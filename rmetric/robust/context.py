@@ -314,6 +314,8 @@ class LearningCurve:
     Against a median (:class:`~rmetric.robust.reference.RobustTrend`) a loss that stops falling looks healthy until half
     a window has gone by; a line says where the model should have come by then.
 
+    **Source:** power laws of training: Hestness et al., arXiv 1712.00409; Kaplan et al., arXiv 2001.08361.
+
     Parameters
     ----------
     window, warm_up
@@ -321,8 +323,8 @@ class LearningCurve:
         The line goes through at most ``2 window`` losses, and begins at half of the present step if it can: only over a
         while is the curve a line in log(step).
 
-    **Source:** power laws of training: Hestness et al., arXiv 1712.00409; Kaplan et al., arXiv 2001.08361.
-
+    Examples
+    --------
     >>> curve = LearningCurve(window=32, warm_up=40)
     >>> scores = [curve.update(t, 5.0 - 0.5 * math.log(t) + 0.02 * (-1) ** t) for t in range(1, 100)]
     >>> [math.isnan(score) for score in scores[38:42]], curve.update(100, 2.9) > 3.0 > max(scores[80:])

@@ -109,6 +109,8 @@ class Slowdown:
     window, warm_up
         Values that make the usual step time, and that must be there before the first score.
 
+    Examples
+    --------
     >>> slowdown = Slowdown(window=20, warm_up=10)
     >>> for _ in range(20):
     ...     _ = slowdown.update(math.log(0.02))

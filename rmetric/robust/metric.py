@@ -193,6 +193,12 @@ class RobustRMetric:
     runs that gives most of them, so that all evidence is in one unit, and b_c what the run itself has shown of c before
     and survived (:class:`~rmetric.robust.surprise.OwnBar`).
 
+    **Source:** the three components are those of M. Fatima 2025.
+
+    **Deviation:** the paper normalises each signal over its own extremes, so that every run reaches the top of every
+    scale, and adds them up by weights; here the run's median and MAD make the scale, healthy runs of others say what is
+    rare, and what is in one unit needs no weights.
+
     Parameters
     ----------
     settings
@@ -200,12 +206,8 @@ class RobustRMetric:
     window, warm_up
         Records whose errors make a scale, and that must be there before the first score.
 
-    **Source:** the three components are those of M. Fatima 2025.
-
-    **Deviation:** the paper normalises each signal over its own extremes, so that every run reaches the top of every
-    scale, and adds them up by weights; here the run's median and MAD make the scale, healthy runs of others say what is
-    rare, and what is in one unit needs no weights.
-
+    Examples
+    --------
     >>> metric = RobustRMetric()
     >>> metric.update(Observation(1, training_loss=2.0, grad_norm=1.0)).r
     0.0

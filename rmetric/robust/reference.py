@@ -131,6 +131,8 @@ class RobustReference:
 
     .. math:: z = (x - \\tilde{x}) / \\max(1.4826 \\, MAD, floor)
 
+    An update costs O(log window) comparisons and one shift of a short list, about 3 µs.
+
     Parameters
     ----------
     window, warm_up
@@ -140,8 +142,8 @@ class RobustReference:
     clip
         A value enters at most this many scales away from the median, so that an outlier never raises its own bar.
 
-    An update costs O(log window) comparisons and one shift of a short list, about 3 µs.
-
+    Examples
+    --------
     >>> reference = RobustReference(window=8, warm_up=4, floor=0.1, clip=5.0)
     >>> [reference.update(x) for x in (1.0, 1.1, 0.9, 1.0, 2.0)]
     [nan, nan, nan, nan, 10.0]
@@ -274,6 +276,12 @@ class RobustTrend:
     of what it does since it was changed on purpose, all that it has done is recent, and nothing is settled; in step
     1000 a window of 96 steps allows a twentieth of a.
 
+    A value enters at most :data:`CLIP` scales away from its expectation, so that an outlier never raises its own bar.
+    As a median resists half of its values, a lasting shift is absorbed after half a window and no earlier.
+
+    **Tried and not used:** robust Holt smoothing (Gelper, Fried, Croux 2010). It extrapolates the steep beginning of a
+    loss curve for long: the CUSUM of its errors reached 35 to 60 in healthy real runs, where this one stays below 7.
+
     Parameters
     ----------
     window, warm_up
@@ -283,12 +291,8 @@ class RobustTrend:
     growth
         The power a of the step number with which a logarithm may rise; 0 allows nothing.
 
-    A value enters at most :data:`CLIP` scales away from its expectation, so that an outlier never raises its own bar.
-    As a median resists half of its values, a lasting shift is absorbed after half a window and no earlier.
-
-    **Tried and not used:** robust Holt smoothing (Gelper, Fried, Croux 2010). It extrapolates the steep beginning of a
-    loss curve for long: the CUSUM of its errors reached 35 to 60 in healthy real runs, where this one stays below 7.
-
+    Examples
+    --------
     >>> trend = RobustTrend(window=32, warm_up=24, floor=0.1, growth=0.0)
     >>> falling = [round(trend.update(t, 5.0 - 0.05 * t + 0.1 * (-1) ** t), 1) for t in range(40)]
     >>> falling[22:26], falling[-2:]

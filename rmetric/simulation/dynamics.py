@@ -45,6 +45,9 @@ def integrate(
     A small excess x heals at the rate h, a large one ever more slowly, and one of several nats (a collapsed model) not
     at all; growth g beyond the healing rate makes it run away.
 
+    **Source:** the model is this project's own; it is meant to be simple, and to have the two time scales (what heals
+    soon, slow loss of quality or recovery) that real runs show. Its constants are fitted to such runs.
+
     Parameters
     ----------
     kick, growth
@@ -58,9 +61,6 @@ def integrate(
     -------
     Excess
         Displacement x (R, T) and floor f (S, T).
-
-    **Source:** the model is this project's own; it is meant to be simple, and to have the two time scales (what heals
-    soon, slow loss of quality or recovery) that real runs show. Its constants are fitted to such runs.
     """
     return Excess(_displacement(kick, growth, healing), _floor(jump, floor, floor_rate))
 

@@ -32,6 +32,8 @@ class Silence:
     after_s
         Seconds of silence; ``None``: ten usual intervals, a minute at least, as soon as three intervals are known.
 
+    Examples
+    --------
     >>> silence = Silence()
     >>> [silence.grew(now) for now in (0.0, 10.0, 20.0, 30.0)], silence.begins(100.0), silence.begins(131.0)
     ([False, False, False, False], False, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,19 @@ from rmetric.commands import main
 Open = Callable[..., Any]
 Write = Callable[..., Path]
 PHONE = {"viewport": {"width": 360, "height": 740}, "device_scale_factor": 3, "is_mobile": True, "has_touch": True}
+
+RECORD_TEXTS = """
+    const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+    CanvasRenderingContext2D.prototype.clearRect = function (...area) {
+        this.canvas.texts = [];
+        clearRect.apply(this, area);
+    };
+    CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+        this.canvas.texts.push({ text, right: x, left: x - this.measureText(text).width, align: this.textAlign });
+        fillText.call(this, text, x, y);
+    };
+"""
+"""Keeps what is written on each canvas, and where."""
 
 
 @pytest.fixture
@@ -186,3 +201,66 @@ def test_a_value_that_is_not_finite_is_said(pages: Callable[..., Path], tmp_path
     page.locator("summary", has_text="in numbers").click()
     row = page.locator("#numbers tbody tr").first.inner_text().split("\t")
     assert row[-1].strip() == "3" and row[-2].strip() == "203"
+
+
+def value_ticks(page: Any, panel: str) -> list[str]:
+    """Texts of a chart's axis of values, from the lowest on; none of them is cut off at the left."""
+    edge = page.evaluate(f"document.querySelector('[data-panel={panel}] .u-over').offsetLeft")
+    texts = page.evaluate(f"document.querySelector('[data-panel={panel}] canvas').texts")
+    written = [text for text in texts if text["align"] == "right" and text["right"] < edge]
+    assert all(text["left"] >= 0 for text in written)
+    return [text["text"] for text in written]
+
+
+@pytest.mark.parametrize(
+    ("name", "logged", "log_scale", "shown"),
+    [
+        ("learning_rate", lambda step: {"lr": 1e-3}, False, ["0.0009", "0.00095", "0.001", "0.00105", "0.0011"]),
+        ("learning_rate", lambda step: {"lr": 1e-3 - 5e-8 * step}, False,
+         ["9.8e−4", "9.85e−4", "9.9e−4", "9.95e−4", "1e−3"]),
+        ("learning_rate", lambda step: {"lr": 4e-4 - 1e-6 * step}, False, ["0", "1e−4", "2e−4", "3e−4", "4e−4"]),
+        ("grad_norm", lambda step: {"grad_norm": 123_456 + 3 * step}, False,
+         ["123500", "123750", "124000", "124250", "124500"]),
+        ("grad_norm", lambda step: {"grad_norm": 10 ** (step / 40 - 6)}, True,
+         ["1e−6", "1e−4", "1e−2", "1e0", "1e2", "1e4"]),
+        ("training_loss", lambda step: {"loss": 3.6 - 0.003 * step}, True, ["2.5", "2.75", "3", "3.25", "3.5"]),
+        ("training_loss", lambda step: {"loss": 9.0 - 0.02 * step}, True, ["1", "2", "5", "10"]),
+    ],
+)  # fmt: skip
+def test_ticks_differ_in_one_notation_and_none_is_cut_off(
+    name: str,
+    logged: Callable[[int], dict[str, float]],
+    log_scale: bool,
+    shown: list[str],
+    pages: Callable[..., Path],
+    tmp_path: Path,
+    open_page: Open,
+) -> None:
+    log = tmp_path / "run.jsonl"
+    log.write_text("".join(json.dumps({"step": step, "loss": 2.0} | logged(step)) + "\n" for step in range(400)))
+    page = open_page(pages(log))
+    page.add_init_script(RECORD_TEXTS)
+    page.reload()
+    scale = page.locator(f"[data-panel={name}] .panel-head button")
+    if (scale.get_attribute("aria-pressed") == "true") != log_scale:
+        scale.click()
+    assert value_ticks(page, name) == shown
+
+
+def test_the_name_of_the_threshold_is_whole_where_r_stays_just_below_it(
+    pages: Callable[..., Path], write_log: Write, open_page: Open
+) -> None:
+    path = pages(write_log("good.jsonl"))
+    text = path.read_text(encoding="utf-8")
+    (values,) = re.findall(r'"r_robust":.*?"values": ?(\[.*?\])', text)
+    path.write_text(
+        re.sub(r'("threshold": ?)[\d.]+', rf"\g<1>{1.03 * max(json.loads(values))}", text), encoding="utf-8"
+    )
+    page = open_page(path)
+    rows = """([canvas, { offsetLeft, offsetWidth, offsetTop }]) => {
+        const { width, data } = canvas.getContext("2d").getImageData(offsetLeft, 0, offsetWidth, offsetTop);
+        const painted = [...data.keys()].filter((at) => at % 4 === 3 && data[at]);
+        return new Set(painted.map((at) => Math.floor(at / 4 / width))).size;
+    }"""
+    parts = [page.locator(f"[data-panel=r_robust] {part}").element_handle() for part in ("canvas", ".u-over")]
+    assert page.evaluate(rows, parts) >= 5  # above the plot

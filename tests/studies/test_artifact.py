@@ -39,6 +39,19 @@ def test_commands_name_what_exists() -> None:
             assert (ROOT / script).is_file(), script
 
 
+def test_a_claimed_number_of_tests_is_what_its_command_chooses() -> None:
+    counted = [
+        (check.command, claim.expected)
+        for check in read_checks()
+        for claim in check.claim
+        if claim.find.endswith("passed") and claim.expected is not None
+    ]
+    assert counted
+    for typed, expected in counted:
+        ended = command.typed(f"{typed} --collect-only")
+        assert re.findall(r"(\d+)(?:/\d+)? tests collected", ended.output) == [f"{expected:g}"], ended.output
+
+
 @pytest.fixture
 def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims about what ``echo`` says, in place of those of the artefact."""

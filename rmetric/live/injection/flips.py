@@ -69,6 +69,9 @@ class ProductFlip(TorchDispatchMode):
     It sees what reaches the device, below autograd and autocast, so the product has the type in which it was computed
     and whatever made it does not know of the change. Entered for one forward and backward pass; nothing is hooked.
 
+    **Deviation:** the source flips bits at matrix-multiply *instructions* of a GPU; here a finished element of the
+    product is hit, which is what a flip in the last accumulation leaves.
+
     Parameters
     ----------
     stage
@@ -77,9 +80,6 @@ class ProductFlip(TorchDispatchMode):
         Which of them, from 0.
     change
         Called with the product, which it may change in place.
-
-    **Deviation:** the source flips bits at matrix-multiply *instructions* of a GPU; here a finished element of the
-    product is hit, which is what a flip in the last accumulation leaves.
     """
 
     def __init__(self, stage: Pass, call: int, change: Callable[[Tensor], None]) -> None:
@@ -173,14 +173,12 @@ class Flipper:
 def flipping(training: LiveRun, fault: FlipPlan) -> AbstractContextManager[None]:
     """Flip bits of a run as the fault says, as long as the context lasts.
 
-    ========== ========================================================================================================
-    weight     a parameter in memory, before the forward pass; the only one that leaves a tensor changed for good
-    optimizer  a tensor of the optimizer's state in memory, before it is used
-    gradient   a gradient after all backward passes, before anybody looks at it
-    activation the output of a module in the forward pass of one worker
-    matmul     the product of one linear layer: its output in the forward pass of one worker; with stage ``backward``,
-               the gradient with regard to its input
-    ========== ========================================================================================================
+    - ``weight``: a parameter in memory, before the forward pass; the only one that leaves a tensor changed for good.
+    - ``optimizer``: a tensor of the optimizer's state in memory, before it is used.
+    - ``gradient``: a gradient after all backward passes, before anybody looks at it.
+    - ``activation``: the output of a module in the forward pass of one worker.
+    - ``matmul``: the product of one linear layer: its output in the forward pass of one worker; with stage
+      ``backward``, the gradient with regard to its input.
 
     Whatever reads a flipped activation or product sees the flipped value; what made it does not know.
 

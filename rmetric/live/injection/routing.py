@@ -73,7 +73,8 @@ def bias_for_share(logits: Tensor, favoured: Tensor, top_k: int, share: float) -
 
     Returns
     -------
-    Scalar on the device, at least 0; found by halving intervals without waiting for the device.
+    scalar
+        On the device, at least 0; found by halving intervals without waiting for the device.
     """
     logits = logits.float()
     low = logits.new_zeros(())

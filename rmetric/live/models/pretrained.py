@@ -70,6 +70,8 @@ def load_pretrained(
     Trained weights are FP32 and autocast computes in :func:`compute_dtype`; weights that LoRA freezes are kept in it.
     Where it does not fit otherwise, only the input of each layer is kept (gradient checkpointing).
 
+    **Source:** LoRA: Hu et al. 2021, arXiv 2106.09685; on all linear layers: Dettmers et al. 2023, arXiv 2305.14314.
+
     Parameters
     ----------
     lora
@@ -85,8 +87,6 @@ def load_pretrained(
     UserError
         One line: not found, gated, no network, pickled weights only, damaged files, a tokenizer without padding and
         end-of-text token, a device that is not there, too little memory, a missing optional package.
-
-    **Source:** LoRA: Hu et al. 2021, arXiv 2106.09685; on all linear layers: Dettmers et al. 2023, arXiv 2305.14314.
     """
     device = _known_device(device)
     compute = compute_dtype(device)

@@ -263,6 +263,9 @@ class NvmlSource:
     One report for all that one poll sees of one component, kind and worker: λ counts events, not the counters that show
     them. A lost GPU is reported once as fatal; when all are lost, the source raises :class:`HardwareUnavailable`.
 
+    **Deviation:** an index is NVML's, in the order of the PCI bus; CUDA's own order differs on machines with different
+    models of GPU, unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. A UUID is always right.
+
     Parameters
     ----------
     library
@@ -277,9 +280,6 @@ class NvmlSource:
     ------
     HardwareUnavailable
         Without the module, a driver or a GPU.
-
-    **Deviation:** an index is NVML's, in the order of the PCI bus; CUDA's own order differs on machines with different
-    models of GPU, unless ``CUDA_DEVICE_ORDER=PCI_BUS_ID``. A UUID is always right.
     """
 
     name = "NVML"

@@ -25,12 +25,12 @@ class AttentionLogits:
 
     ``chunk``: logits in memory at one time.
 
+    **Source:** growth of attention logits as a sign of instability: Wortsman et al. 2023, arXiv 2309.14322.
+
     Raises
     ------
     UserError
         If the model's attention is of no known form.
-
-    **Source:** growth of attention logits as a sign of instability: Wortsman et al. 2023, arXiv 2309.14322.
     """
 
     def __init__(self, model: nn.Module, *, chunk: int = CHUNK) -> None:

@@ -47,6 +47,9 @@ class AttentionRows(MechanismMonitor):
     The sample is taken from the first forward pass in training mode of a step: with gradient accumulation from its
     first micro-batch. The model's own attention is called unchanged.
 
+    **Source:** attention entropy, query and key vectors: O. Kao, *Observability and Fault Tolerance for LLM training*
+    (slides, TU Berlin); growth of logits: Wortsman et al. 2023, arXiv 2309.14322.
+
     Parameters
     ----------
     model
@@ -56,9 +59,6 @@ class AttentionRows(MechanismMonitor):
     ------
     UserError
         If the model's attention is of no known form or cannot be reached.
-
-    **Source:** attention entropy, query and key vectors: O. Kao, *Observability and Fault Tolerance for LLM training*
-    (slides, TU Berlin); growth of logits: Wortsman et al. 2023, arXiv 2309.14322.
     """
 
     name: ClassVar[str] = "attention"

@@ -98,6 +98,10 @@ class QkSpectral(MechanismMonitor):
     The values are those of the full update: ``qk_entropy`` and ``qk_effective_rank`` the smallest, ``qk_spectral_norm``
     the largest over all heads. Both kinds stand in the details. A head whose weights did not change has no entropy.
 
+    **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here.
+    **Deviation:** the weights alone are looked at: biases, rotary embeddings and norms of queries and keys, which also
+    enter a logit, are not. The entropy is divided by the logarithm of the largest possible rank.
+
     Parameters
     ----------
     model
@@ -110,10 +114,6 @@ class QkSpectral(MechanismMonitor):
     UserError
         If the model's attention is of no known form, or its weights are sharded, quantised, or adapted in another way
         than by low-rank sums.
-
-    **Source:** Huang et al. 2026, arXiv 2606.28116; the thin form is worked out here.
-    **Deviation:** the weights alone are looked at: biases, rotary embeddings and norms of queries and keys, which also
-    enter a logit, are not. The entropy is divided by the logarithm of the largest possible rank.
     """
 
     name: ClassVar[str] = "qk_spectral"

@@ -41,6 +41,8 @@ class Router(MechanismMonitor):
     The last three are counted over all tokens that training saw in the sampled step, padding included; the entropy
     where the router hands out logits or probabilities of all experts, the loads where it says which experts it chose.
 
+    **Source:** Huang et al. 2026, arXiv 2606.28116 (similarity, centered conditioning, per-token entropy).
+
     Parameters
     ----------
     model
@@ -50,8 +52,6 @@ class Router(MechanismMonitor):
     ------
     UserError
         For a dense model, or a router of no known form.
-
-    **Source:** Huang et al. 2026, arXiv 2606.28116 (similarity, centered conditioning, per-token entropy).
     """
 
     name: ClassVar[str] = "router"

@@ -49,18 +49,18 @@ class RecomputeStep(Policy):
 
     The gradients are those of the parameters that the optimizer updates.
 
-    ============= =====================================================================================================
-    ``transient`` they differ, or the new step is not suspicious: something went wrong that did not come again. The
-                  update is made from the new ones; if these are suspicious as well, not before a further computation
-                  agrees with them
-    ``agrees``    they are the same: the fault is persistent, or a software error, or there is none. Training goes on as
-                  without this policy, the next one is asked
-    ``unsettled`` ``max_retries`` computations were all different and suspicious; the next policy is asked
-    ``random``    a step cannot be computed a second time: without any suspicion it is different in each of three
-                  computations (kernels that are not deterministic, or a ``recompute`` that takes a new batch, unless a
-                  ``tolerance`` covers it), or no place is known from which it draws the same random numbers. If the
-                  rehearsal says so, nothing is recomputed in this run
-    ============= =====================================================================================================
+    The comparison ends in one of four ways:
+
+    - ``transient``: they differ, or the new step is not suspicious: something went wrong that did not come again. The
+      update is made from the new ones; if these are suspicious as well, not before a further computation agrees with
+      them.
+    - ``agrees``: they are the same: the fault is persistent, or a software error, or there is none. Training goes on as
+      without this policy, the next one is asked.
+    - ``unsettled``: ``max_retries`` computations were all different and suspicious; the next policy is asked.
+    - ``random``: a step cannot be computed a second time: without any suspicion it is different in each of three
+      computations (kernels that are not deterministic, or a ``recompute`` that takes a new batch, unless a
+      ``tolerance`` covers it), or no place is known from which it draws the same random numbers. If the rehearsal says
+      so, nothing is recomputed in this run.
 
     With deterministic kernels the run goes on as if the fault had never been, to the last bit. A fault that the
     training loop, the data or the optimizer's state bring into every computation is not repaired by this.

@@ -50,14 +50,12 @@ class _Exposition(Sink):
 
     Every number of the latest METRICS record is a gauge, NaN when that record does not have it. Beside them:
 
-    ========================================= ==========================================================================
-    ``rmetric_step``                          last step that was recorded
-    ``rmetric_last_step_timestamp_seconds``   when that was, in Unix time: a run that hangs leaves it behind
-    ``rmetric_run_active``                    1 until the run is closed
-    ``rmetric_hanging``                       1 for each worker that holds up the training, by its number
-    ``rmetric_alerts_total``                  alerts that people are told of: one a cause
-    ``rmetric_events_total``                  events of the log by kind and detector
-    ========================================= ==========================================================================
+    - ``rmetric_step``: last step that was recorded.
+    - ``rmetric_last_step_timestamp_seconds``: when that was, in Unix time: a run that hangs leaves it behind.
+    - ``rmetric_run_active``: 1 until the run is closed.
+    - ``rmetric_hanging``: 1 for each worker that holds up the training, by its number.
+    - ``rmetric_alerts_total``: alerts that people are told of: one a cause.
+    - ``rmetric_events_total``: events of the log by kind and detector.
 
     Counters begin at 0, each detector's too, so that ``increase()`` sees the first alert.
     """

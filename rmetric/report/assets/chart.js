@@ -1,6 +1,7 @@
 // One chart: the curves of some runs in one panel, with a line of text for the values under the cursor.
 
 const HEIGHT = 250;
+const AXIS_WIDTH = 58;
 const SECOND_DASH = [4, 3];
 const WIDE_RANGE = 50; // largest over smallest value from which a logarithmic scale shows more
 
@@ -65,7 +66,10 @@ function makeChart(parent, { panel, runs, log, limits, width, range, onZoom }) {
       },
       axes: [
         axis({ values: (self, ticks) => ticks.map(stepTick), space: 70, size: 30, label: "training step", labelSize: 20 }),
-        axis({ values: (self, ticks) => ticks.map(tickText), size: 58, space: 34 }, log ? roundTicks : allTicks),
+        axis({
+          values: (self, ticks) => tickTexts(ticks), size: roomFor, space: 34,
+          ...(log && { splits: (self, index, low, high, gap) => logTicks(low, high, gap) }),
+        }),
       ],
       series: [{}, ...curves.map(seriesOf)],
       plugins: [marksPlugin(runs, panel, threshold)],
@@ -96,11 +100,11 @@ function seriesOf({ run, second, steps }) {
   };
 }
 
-function axis(more, filter = allTicks) {
+function axis(more) {
   const font = "12px system-ui, sans-serif", stroke = colour("grid");
   return {
-    stroke: colour("muted"), font, labelFont: font, labelGap: -2, filter,
-    grid: { stroke, width: 1, filter }, ticks: { stroke, width: 1, size: 5, filter }, ...more,
+    stroke: colour("muted"), font, labelFont: font, labelGap: -2, filter: allTicks,
+    grid: { stroke, width: 1 }, ticks: { stroke, width: 1, size: 5 }, ...more,
   };
 }
 
@@ -108,16 +112,33 @@ function allTicks(plot, ticks) {
   return ticks;
 }
 
-/** Ticks of a logarithmic axis: powers of ten; over few decades 2 and 5 times them as well, over less than one all. */
-function roundTicks(plot, ticks) {
-  const decades = Math.log10(plot.scales.y.max / plot.scales.y.min);
+/** Width of the axis of values, px: that of all charts, so that their steps lie below each other, or what its texts need. */
+function roomFor(plot, texts, index) {
+  const { font, ticks, gap } = plot.axes[index];
+  plot.ctx.font = font[0];
+  const widths = (texts ?? []).map((text) => plot.ctx.measureText(text).width / uPlot.pxRatio);
+  return Math.max(AXIS_WIDTH, Math.ceil(Math.max(0, ...widths) + ticks.size + gap));
+}
+
+/** Ticks of a logarithmic axis: round numbers, or evenly spaced ones where the axis holds fewer than two of those. */
+function logTicks(low, high, gap) {
+  const round = roundNumbers(low, high);
+  if (round.length > 1) return round;
+  const even = [];
+  for (let number = Math.ceil(low / gap); number * gap <= high; number++) even.push(number * gap);
+  return even;
+}
+
+/** Powers of ten from `low` to `high`; over few decades 2 and 5 times them as well, over less than one all multiples. */
+function roundNumbers(low, high) {
+  const decades = Math.log10(high / low);
   const every = Math.max(1, Math.ceil(decades / 6));
-  return ticks.map((tick) => {
-    const [leading, exponent] = tick.toExponential(0).split("e").map(Number);
-    if (Math.abs(tick / (leading * 10 ** exponent) - 1) > 1e-6) return null; // the limit of the axis
-    const shown = leading === 1 ? exponent % every === 0 : decades < 0.8 || (decades < 2.2 && (leading === 2 || leading === 5));
-    return shown ? tick : null;
-  });
+  const leading = decades < 0.8 ? [1, 2, 3, 4, 5, 6, 7, 8, 9] : decades < 2.2 ? [1, 2, 5] : [1];
+  const found = [];
+  for (let exponent = Math.floor(Math.log10(low)); exponent <= Math.log10(high); exponent++) {
+    if (exponent % every === 0) found.push(...leading.map((digit) => Number(`${digit}e${exponent}`)));
+  }
+  return found.filter((number) => low <= number && number <= high);
 }
 
 function yRange(low, high, log, limits) {

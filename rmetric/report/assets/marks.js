@@ -7,7 +7,10 @@ const LABEL_WIDTH = 16;
 function marksPlugin(runs, panel, threshold) {
   return {
     hooks: {
-      drawAxes: (plot) => clipped(plot, () => { drawThreshold(plot, threshold); drawFindings(plot, runs); }),
+      drawAxes: (plot) => {
+        drawThreshold(plot, threshold); // not clipped: its name may lie above the plot
+        clipped(plot, () => drawFindings(plot, runs));
+      },
       draw: (plot) => clipped(plot, () => { drawAlerts(plot, runs); drawNonFinite(plot, runs, panel); }),
     },
   };
