@@ -20,6 +20,8 @@ class UnusualIntervals:
     most
         Steps of each kind that are kept, the first ones.
 
+    Examples
+    --------
     >>> intervals = UnusualIntervals(most=6)
     >>> steps = np.array([*range(0, 500, 10), *range(900, 1400, 10)])
     >>> intervals.extend(Observations(steps, {"training_loss": np.ones(len(steps))}))

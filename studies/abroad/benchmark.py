@@ -43,6 +43,7 @@ COLUMNS = (
     Column("level", "Level"), Column("name", "Name"), Column("detector", "Detector"), Column("runs", "Runs"),
     Column("records", "Records"), Column("healthy", "Healthy steps"), Column("false_alarms", "False alarms"),
     Column("false_alarms_per_10000", "per 10,000", 2), Column("first_per_10000", "per 10,000, first 100 records", 2),
+    Column("later_per_10000", "per 10,000, from the 701st record on", 2),
     Column("failures", "Failures"), Column("recall", "Recall"), Column("f1", "F1"), Column("lead", "Mean lead", 1),
     Column("instabilities", "Instabilities"), Column("seen", "Seen within 3 records"),
 )  # fmt: skip

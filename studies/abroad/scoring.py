@@ -19,8 +19,9 @@ from studies.abroad.labels import TOLERANCE
 from studies.abroad.sources import Group, RunSet
 
 PER = 10_000
-FIRST_RECORDS = 100
-MEASURED = ("false_alarms", "false_alarms_per_10000", "first_per_10000", "recall", "f1", "lead", "seen")
+AGES = {"first_per_10000": slice(0, 100), "later_per_10000": slice(700, None)}
+"""Column → the records of each run that it is about: false alarms come early, before a run's habits are known."""
+MEASURED = ("false_alarms", "false_alarms_per_10000", *AGES, "recall", "f1", "lead", "seen")
 """Columns that say how a detector did."""
 NOBODY_TO_WARN = "no run failed that could have been warned"
 ALERTED, ALERT_THRESHOLD = 1.0, 0.5
@@ -51,8 +52,8 @@ class Judged:
 
     false_alarms: NDArray[np.int64]
     healthy: NDArray[np.int64]
-    false_alarms_first: NDArray[np.int64]
-    healthy_first: NDArray[np.int64]
+    of_age: dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+    """By :data:`AGES` the same two, of these records alone."""
     warned: NDArray[np.int64]
     missed: NDArray[np.int64]
     """Failed runs without a warning that had a record in which one could have come."""
@@ -68,12 +69,11 @@ def judge(source: RunSet, scores: NDArray[np.float64], threshold: float) -> Judg
     """Counts of scores of all records of a source, shape (records,), at a threshold."""
     timeline = source.timeline
     counts = timeline.count("strict", scores, threshold)
-    first = _first_records(timeline)
-    early = first.count("strict", scores, threshold)
+    ages = {name: _of_age(timeline, age).count("strict", scores, threshold) for name, age in AGES.items()}
     instabilities, seen = _seen(source, scores > threshold)
     return Judged(
         false_alarms=counts.fp, healthy=counts.healthy_steps,
-        false_alarms_first=early.fp, healthy_first=early.healthy_steps,
+        of_age={name: (found.fp, found.healthy_steps) for name, found in ages.items()},
         warned=counts.tp, missed=counts.fn * timeline.warnable, lead=counts.lead,
         instabilities=instabilities, seen=seen,
         scored=np.bincount(timeline.run[~np.isnan(scores)], minlength=len(timeline)),
@@ -90,13 +90,16 @@ def bounds(source: RunSet) -> dict[str, Judged]:
     return {name: judge(source, scores, ALERT_THRESHOLD) for name, scores in found.items() if scores.any()}
 
 
-def _first_records(timeline: Timeline) -> Timeline:
-    """The same with nothing but the first hundred records of each run that has them healthy."""
-    early = np.arange(len(timeline.run)) - timeline.bounds[timeline.run] < FIRST_RECORDS
-    healthy = timeline.zone == HEALTHY
-    records, of_them = (np.bincount(timeline.run[mask], minlength=len(timeline)) for mask in (healthy, healthy & early))
+def _of_age(timeline: Timeline, age: slice) -> Timeline:
+    """The same with nothing but these records of each run."""
+    inside, healthy = np.zeros(len(timeline.run), dtype=bool), timeline.zone == HEALTHY
+    for run in range(len(timeline)):
+        inside[timeline.records(run)][age] = True
+    records, of_them = (
+        np.bincount(timeline.run[mask], minlength=len(timeline)) for mask in (healthy, healthy & inside)
+    )
     kept = np.divide(of_them, records, out=np.zeros(len(timeline)), where=records > 0)
-    zone = np.where(early, timeline.zone, IGNORED).astype(np.int8)
+    zone = np.where(inside, timeline.zone, IGNORED).astype(np.int8)
     return replace(timeline, zone=zone, healthy_steps=np.rint(timeline.healthy_steps * kept).astype(np.int64))
 
 
@@ -122,6 +125,9 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
     def total(name: str) -> int:
         return int(getattr(judged, name)[chosen].sum())
 
+    def rate(false_alarms_R: NDArray[np.int64], steps_R: NDArray[np.int64]) -> Score:
+        return poisson_rate(int(false_alarms_R[chosen].sum()), int(steps_R[chosen].sum()))
+
     warned, missed, false_alarms = total("warned"), total("missed"), total("false_alarms")
     failed = warned + missed
     leads = judged.lead[chosen & (judged.warned > 0)]
@@ -139,8 +145,8 @@ def row(source: RunSet, group: Group, detector: str, judged: Judged) -> dict[str
         return about | dict.fromkeys(MEASURED, Score.undefined("the logs have nothing that the detector reads"))
     return about | {
         "false_alarms": false_alarms,
-        "false_alarms_per_10000": poisson_rate(false_alarms, total("healthy")),
-        "first_per_10000": poisson_rate(total("false_alarms_first"), total("healthy_first")),
+        "false_alarms_per_10000": rate(judged.false_alarms, judged.healthy),
+        **{name: rate(*counts) for name, counts in judged.of_age.items()},
         "recall": Score.share(warned, failed, NOBODY_TO_WARN),
         "f1": Score(float(f1(HitCounts(warned, false_alarms, failed)))) if failed else Score.undefined(NOBODY_TO_WARN),
         "lead": Score(float(leads.mean())) if len(leads) else Score.undefined("no run was warned"),

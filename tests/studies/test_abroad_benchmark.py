@@ -70,7 +70,7 @@ def test_alarms_are_counted_by_records_and_by_zone(tmp_path: Path) -> None:
         ("lost", 250), ("lost", 350),  # a warning; one that comes too late
     )  # fmt: skip
     judged = judge(some, scores_of_alerts(some, alerts_in(file), file), 0.5)
-    assert judged.false_alarms.tolist() == [2, 0] and judged.false_alarms_first.tolist() == [1, 0]
+    assert judged.false_alarms.tolist() == [2, 0] and judged.of_age["first_per_10000"][0].tolist() == [1, 0]
     assert judged.warned.tolist() == [0, 1] and judged.missed.tolist() == [0, 0] and judged.lead[1] == 50
     assert judged.instabilities.tolist() == [1, 1] and judged.seen.tolist() == [1, 0]
     line = row(some, some.groups[0], "mine", judged)

@@ -26,11 +26,11 @@ def masked_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def take_out(layer: nn.Module, share: float) -> None:
-    """Take out this share of the weights of a layer that are left: the smallest ones."""
+    """Take out this share of the weights of a layer that are left, the smallest ones; the last one stays."""
     mask, weight = layer.get_buffer("weight_mask"), layer.get_parameter("weight_orig").detach()
     size = weight.abs()[mask > 0.0]
-    limit = size.kthvalue(max(1, round(share * len(size)))).values
-    mask.mul_(weight.abs() > limit)
+    if len(size) > 1:  # else a run of more than the usual steps would have none left
+        mask.mul_(weight.abs() > size.kthvalue(max(1, round(share * len(size)))).values)
 
 
 @register_kind("lottery_rewinding")
