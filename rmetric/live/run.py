@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from rmetric.errors import UserError
 from rmetric.live.corpus import Corpus
 from rmetric.network.copies import copied
 from rmetric.streams import stable_hash
@@ -49,7 +50,7 @@ class LiveRunConfig:
 
     def __post_init__(self) -> None:
         if self.workers < 1 or self.rows % self.workers:
-            raise ValueError(f"{self.rows} rows cannot be shared equally by {self.workers} workers")
+            raise UserError(f"{self.rows} rows cannot be shared equally by {self.workers} workers; choose a divisor")
 
 
 class Splittable(Protocol):

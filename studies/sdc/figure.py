@@ -34,7 +34,7 @@ def draw(frame: pd.DataFrame, about: str) -> Drawing:
     caption = (
         "Single flipped bits: for each stage, above, the share of outcomes of each bit; below, a cell a bit and kernel "
         "with the outcomes of its flips side by side. An empty cell was not hit. s: sign, e: exponent, m: mantissa "
-        f"bits, the highest first. {about} {DEFINITIONS}"
+        f"bits, the highest first; memory and payload are float32 in any campaign. {about} {DEFINITIONS}"
     )
     return Drawing(NAME, TITLE, caption, rendered(figure(frame)))
 

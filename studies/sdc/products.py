@@ -89,10 +89,12 @@ class Product:
 def kernel_of(name: str) -> str:
     """The kernel that a module or parameter belongs to.
 
-    >>> kernel_of("model.layers.1.mlp.down_proj.weight"), kernel_of("model.norm.weight")
-    ('mlp', 'norm')
+    >>> kernel_of("model.layers.1.mlp.down_proj.weight"), kernel_of("model.layers.1.mlp.experts.down_proj")
+    ('mlp', 'experts')
     """
     parts = [part for part in name.split(".") if part != "weight"]
+    if "experts" in parts:  # the weights of all in one, named like those of a plain layer
+        return "experts"
     for part in reversed(parts):
         if part in KERNEL_OF:
             return KERNEL_OF[part]

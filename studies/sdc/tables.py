@@ -57,8 +57,8 @@ def bits_table(frame: pd.DataFrame, about: str) -> Table:
     ]
     columns = [Column("stage", "Stage"), Column("bit", "Bit"), *_outcome_columns()]
     caption = (
-        "What came of single flipped bits, by stage and bit: s sign, e7 the top bit of the exponent (e4 in float16), m "
-        f"mantissa. {about} {DEFINITIONS} {EXCESS} {INTERVAL}"
+        "What came of single flipped bits, by stage and bit: s sign, e7 the top bit of the exponent (of float16 e4; "
+        f"memory and payload are float32 in any campaign), m mantissa. {about} {DEFINITIONS} {EXCESS} {INTERVAL}"
     )
     return Table(BITS, "Silent data corruption: sensitivity by bit", caption, columns, rows)
 
