@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.measurements import Observation
 from rmetric.records import Observations
+from rmetric.robust.columns import zeros_in
+from rmetric.robust.gradients import Zeros
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
 OF_THE_STEP = ("training_loss", "grad_norm", "non_finite_count", "uniform_gap")
@@ -39,7 +41,9 @@ class Numerics(StreamingDetector):
        which clipping multiplies every gradient by 0 and training stands still with a normal loss),
     2. a loss that is not finite; of a validation loss in the record of its evaluation (:func:`broken_evaluation`),
     3. a gradient norm of exactly 0 with a loss that is not (:func:`zero_gradient`), unless both were 0 in a batch
-       before: with a margin, two examples that are the same have a loss and no gradient,
+       before: with a margin, two examples that are the same have a loss and no gradient. In a record that stands for
+       several steps the loss may be their mean, and the gradient that of a batch that was solved: there zeros are a
+       sign as :class:`~rmetric.robust.gradients.Zeros` has it,
     4. a loss of exactly ln(vocabulary), from a model that had learned more: it answers every token alike (a flipped
        exponent bit in an output projection).
 
@@ -47,7 +51,7 @@ class Numerics(StreamingDetector):
     loss nor gradient norm was measured.
     """
 
-    version = 4
+    version = 5
     title = "broken numbers"
     reads = (*OF_THE_STEP, "validation_loss")
     source = "this project; signs 1, 3 and 4 as measured on real runs with flipped bits"
@@ -58,9 +62,11 @@ class Numerics(StreamingDetector):
     _uniform: UniformAnswer = field(init=False, repr=False)
     _solved: bool = field(init=False, repr=False, default=False)
     """Whether a batch had neither loss nor gradient."""
+    _zeros: Zeros = field(init=False, repr=False)
+    _latest_step: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        self._uniform = UniformAnswer(self.tolerance_nats)
+        self._uniform, self._zeros = UniformAnswer(self.tolerance_nats), Zeros(warm_up=0)
 
     def update(self, observation: Observation) -> float:
         loss, norm = observation["training_loss"], observation["grad_norm"]
@@ -71,7 +77,9 @@ class Numerics(StreamingDetector):
         if any(math.isinf(observation[name]) for name in OF_THE_STEP):
             return math.inf
         uniform = self._uniform.update(observation["uniform_gap"])
-        zero = zero_gradient(observation) and not self._solved
+        several, self._latest_step = observation.step - self._latest_step > 1, observation.step
+        last = self._zeros.update(norm)
+        zero = zero_gradient(observation) and not self._solved and (last or not several)
         self._solved = self._solved or (loss == 0.0 and norm == 0.0)
         return float((observation["non_finite_count"] > 0) + zero + uniform)
 
@@ -85,5 +93,10 @@ class Numerics(StreamingDetector):
         uniform[judged] = [self._uniform.update(gap) for gap in gaps[judged].tolist()]
         solved = np.logical_or.accumulate(np.append(self._solved, ~infinite & (norm == 0.0) & (loss == 0.0)))
         self._solved = bool(solved[-1])
-        signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0) & ~solved[:-1])
+        at = np.flatnonzero(measured & ~infinite)
+        several, last = np.zeros((2, len(loss)), dtype=bool)
+        several[at] = np.diff(observations.step[at], prepend=self._latest_step) > 1
+        last[at] = zeros_in(self._zeros, norm[at])
+        self._latest_step = int(observations.step[at[-1]]) if len(at) else self._latest_step
+        signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0) & ~solved[:-1] & (last | ~several))
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from rmetric.advice import KINDS_OF_MEASUREMENTS
 from rmetric.compiled import pays
 from rmetric.detectors import ROBUST, default_detectors
-from rmetric.detectors.numerics import zero_gradient
+from rmetric.detectors.numerics import Numerics, zero_gradient
 from rmetric.episodes import REARM_STEPS, EpisodesByCause
 from rmetric.measurements import Observation
 from rmetric.records import Observations
@@ -341,7 +341,7 @@ class EventSeeker:
 
     def _event(self, observation: Observation, raised: Mapping[str, float]) -> Event:
         cause = next((cause for name in raised if (cause := self._detectors[name].cause)), "")
-        kind, measurement = _kind_of(observation, cause)
+        kind, measurement = _kind_of(observation, cause, zeros_are_signs=Numerics.name in raised)
         if kind == "UPDATE_RISE":
             measurement = self._risen(observation)
         recent = [value for _, value in self._known(measurement)]
@@ -370,10 +370,11 @@ def _value(observation: Observation, measurement: str) -> float:
     return observation["update_rms"] / rate if rate > 0.0 else math.nan
 
 
-def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
+def _kind_of(observation: Observation, cause: str, *, zeros_are_signs: bool = True) -> tuple[str, str]:
     """Kind of what stands out in a record that raised an alert, and the measurement.
 
-    Broken numbers name it, whatever the alert was mostly for; else the measurement that it was for does.
+    Broken numbers name it, whatever the alert was mostly for; else the measurement that it was for does. Gradients of 0
+    are broken numbers unless this run has them in health (``zeros_are_signs=False``).
 
     >>> _kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
     ('ZERO_GRADIENT', 'grad_norm')
@@ -382,7 +383,7 @@ def _kind_of(observation: Observation, cause: str) -> tuple[str, str]:
     broken = next((name for name in told if observation[name] == math.inf), "")
     if broken or observation["non_finite_count"] > 0:
         return "NOT_FINITE", broken or "non_finite_count"
-    if zero_gradient(observation):
+    if zero_gradient(observation) and (zeros_are_signs or cause == "grad_norm"):
         return "ZERO_GRADIENT", "grad_norm"
     if cause == "update_rms" and observation["update_rms"] == 0.0:
         return "ZERO_UPDATE", "update_rms"

@@ -59,12 +59,13 @@ def findings_of(
     events: Sequence[Event], states: Sequence[State], records: int, record_of: Callable[[int], float]
 ) -> tuple[Finding, ...]:
     """Findings of a run of so many records; ``record_of`` gives the number of the record of a step."""
-    free, found = list(events), []
-    for state in sorted(states, key=lambda state: state.since):  # an event is the begin of the first that it led to
+    free, origins, found = list(events), set[int](), []
+    for state in sorted(states, key=lambda state: state.since):  # an event is of the course of the first
         origin, course = _parts(state, free, record_of(state.since))
         found.append(_of_state(state, origin, course, action_in_state(state, states)))
-        taken = {id(event) for event in (origin, *course)}
-        free = [event for event in free if id(event) not in taken]
+        origins.add(id(origin))  # of several states, if they began with the same
+        free = [event for event in free if id(event) not in {*map(id, course)}]
+    free = [event for event in free if id(event) not in origins]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
     return gravest_first(*found)

@@ -179,7 +179,7 @@ def _gradients(
     solved = (size == 0.0) & (all_learned | np.append(of.all_learned, all_learned[:-1]))
     of.all_learned = bool(all_learned[-1])
     zero_norms, zero_updates = (
-        _zeros(zeros, np.where(passed_by, math.nan, sizes))
+        zeros_in(zeros, np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of.zero_norms, norm, all_learned), (of.zero_updates, size, solved))
     )
     level, agreeing, held_up = _without_rise(lows, level_of(of.level, z), agreeing, held_up)
@@ -226,7 +226,8 @@ def _last(records: int, values: Column, count: int) -> list[Column]:
     return [values[first : first + count] for first in range(begin, begin + records)]
 
 
-def _zeros(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
+def zeros_in(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
+    """What :meth:`Zeros.update` says of the next sizes."""
     if of.none_lately and not (sizes == 0.0).any():
         of.pass_by(int((sizes > 0.0).sum()))
         return np.zeros(len(sizes), dtype=bool)

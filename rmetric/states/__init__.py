@@ -112,8 +112,8 @@ def _recognised(observations: Observations, budget: float, names: Collection[str
 def _was_before(state: State, other: State, observations: Observations, budget: float) -> bool:
     """Whether a run was in a state already when another one began.
 
-    The steps alone do not tell: where a loss left its level is known to a few records, and UNBOUNDED and GRADIENT_GROWS
-    begin by definition late, and in the middle of the run.
+    The steps alone do not tell: where a loss left its level is known to a few records, GRADIENT_GROWS begins in the
+    last half of the run, whatever came before, and UNBOUNDED by definition late.
     """
     if state.since >= other.since:
         return False

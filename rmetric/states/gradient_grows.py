@@ -12,6 +12,8 @@ LEAST_RECORDS = 50
 MOST_BLOCKS = 50
 TENFOLD = 1.0
 """In powers of ten."""
+FIRST, BEGUN = 5, 1.5
+"""Part of the half, a fifth, that is its beginning, and the multiple of its level above which a norm has grown."""
 
 
 def gradient_grows(observations: Observations) -> Evidence | None:
@@ -30,11 +32,18 @@ def gradient_grows(observations: Observations) -> Evidence | None:
         growth = min(growth, 2.0 * _powers_of_ten(quarter))
     return Evidence(
         score=growth if growth >= TENFOLD else 0.0,
-        since=int(half.steps[0]),
+        since=_begin(half.blocks(MOST_BLOCKS)),
         numbers={"powers_of_ten": growth, "from": float(half.values[0]), "to": float(norm.values[-1])},
         sentence=f"the gradient norm has grown at least {10.0 ** min(growth, 300.0):.3g}-fold over the last half "
         f"of the run, to {norm.values[-1]:.3g}",
     )
+
+
+def _begin(blocks: Series) -> int:
+    """Step from which on the norm stays above where the half began."""
+    level = np.median(blocks.values[: max(1, len(blocks) // FIRST)])
+    low = np.flatnonzero(blocks.values <= BEGUN * level)
+    return int(blocks.steps[min(int(low[-1]) + 1, len(blocks) - 1)])
 
 
 def _powers_of_ten(norm: Series) -> float:

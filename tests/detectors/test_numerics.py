@@ -44,8 +44,18 @@ def test_gradients_of_zero_are_none_after_a_batch_that_was_solved() -> None:
     observations = Observations(np.arange(1, 7), {name: np.array(values) for name, values in made.items()})
     detector = Numerics()
     assert detector.extend(observations).tolist() == [0.0, 1.0, 0.0, 0.0, 0.0, 0.0]
-    assert [Numerics().update(each) for each in observations][3] == 1.0
     assert [detector.update(each) for each in observations] == [0.0] * 6  # the batch is remembered
+
+
+@pytest.mark.parametrize(("every", "signs"), [(1, 8), (50, 1)])
+def test_zeros_that_come_and_go_are_none_where_a_loss_may_be_the_mean_of_several_steps(every: int, signs: int) -> None:
+    norms = np.array([1.0, 1.0, 0.0, 1.0, 0.0, 1.0, *6 * [0.0]])
+    columns = {"training_loss": np.full(len(norms), 0.03), "grad_norm": norms}
+    observations = Observations(every * np.arange(1, len(norms) + 1), columns)
+    detector = Numerics()
+    assert Numerics().extend(observations).tolist() == [detector.update(each) for each in observations]
+    found = detector.fresh().extend(observations)
+    assert found.sum() == signs and found[-1] == 1.0
 
 
 def test_a_validation_loss_counts_in_the_record_of_its_evaluation() -> None:

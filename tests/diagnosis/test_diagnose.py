@@ -102,6 +102,25 @@ def test_a_loss_that_is_lost_is_one_finding_with_its_first_step() -> None:
     assert "step 300" in finding.sentence and "a bad batch" in finding.causes
 
 
+def test_gradients_of_0_now_and_then_are_healthy_where_a_record_has_the_mean_loss_of_several_steps() -> None:
+    """As of a Trainer whose margin most batches keep: the loss is a mean, the gradient that of the last step."""
+    steps, draw = 50 * np.arange(1, 301), np.random.default_rng(0).random(300)
+    loss, norm = 0.8 * np.exp(-np.arange(300) / 40.0) + 0.005 * (1.0 + draw), 0.5 + 0.1 * draw
+    norm[(draw < np.linspace(-0.2, 0.5, 300))] = 0.0
+    assert diagnose(Observations(steps, {"training_loss": loss, "grad_norm": norm})).healthy
+    norm[200:] = 0.0  # for good
+    assert diagnose(Observations(steps, {"training_loss": loss, "grad_norm": norm})).findings[0].name == "DEAD"
+
+
+def test_an_event_is_the_begin_of_each_state_that_began_with_it() -> None:
+    loss, norm = losses(), norms()
+    rise = np.exp(np.arange(100) / 12.0)
+    loss[300:], norm[300:] = 10.0 * rise, 100.0 * norm[300:] * rise
+    found = {finding.name: finding for finding in diagnose(run_of(loss, norm)).findings}
+    assert {"WORSE_LEVEL", "GRADIENT_GROWS"} <= found.keys()
+    assert all(abs(found[name].step - 300) <= 8 for name in ("WORSE_LEVEL", "GRADIENT_GROWS"))
+
+
 @pytest.mark.parametrize(("before", "told"), [(20, 20), (100, 50)])
 def test_a_finding_says_of_how_many_records_the_median_before_is(before: int, told: int) -> None:
     loss = losses()
