@@ -23,6 +23,8 @@ LEAST_DISTANCE = 3.0
 """Units of noise."""
 SETTLED = 0.1
 """Share of the run that a level takes at least, at its end."""
+CLIMBED = 2
+"""Blocks that begin on the way to the middle of two levels, from which on the loss has climbed and not leapt."""
 FAR = 10.0
 """Multiple of the distance between the two levels above which a block says nothing of the noise about them."""
 RISING = 0.01
@@ -39,8 +41,9 @@ def worse_level(observations: Observations) -> Evidence | None:
     """Score: distance of the lowest block at the end of the run from its best level before, in units of noise.
 
     The best level is the lowest median of three consecutive blocks; the end is the last tenth. The state lasts since
-    the block from which on all are nearer to that lowest one than to the best level; in it or the one before, since
-    the loss that parts the better ones from the worse ones best.
+    the block from which on all are nearer to that lowest one than to the best level, or, where the loss climbed and did
+    not leap, three units above this; in it or the one before, since the loss that parts the better ones from the worse
+    ones best.
 
     0 below three units, or where the loss climbs by design: the run has validation losses, and the last ones are no
     worse than those before (an annealed term, longer sequences) though the loss did not leap for good to twice its
@@ -77,10 +80,7 @@ def _since_change(observations: Observations, next_change: int | None = None) ->
     scale = max(_noise_about(blocks.values, best_at, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
-    nearer = np.flatnonzero(blocks.values <= middle)
-    first = min(int(nearer[-1]) + 1, len(blocks) - end) if len(nearer) else 0
-    ends = np.append(blocks.steps, loss.steps[-1] + 1)
-    since = _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), middle)
+    since = _left(loss, blocks, middle, end)
     if next_change is not None and not _had_been_lost(blocks, settled, since, next_change):
         return None
     as_good = _still_as_good(finite(observations, "validation_loss"), since)
@@ -92,7 +92,7 @@ def _since_change(observations: Observations, next_change: int | None = None) ->
     )
     return Evidence(
         score=0.0 if none else distance,
-        since=since,
+        since=_begin(since, _left(loss, blocks, best + LEAST_DISTANCE * scale, end), blocks),
         numbers={"best_level": best, "lowest_at_the_end": settled, "noise": scale},
         sentence=f"the training loss {_now(blocks.values[-end:])}; it had been at {best:.4g}{UNSEEN if leapt else ''}",
     )
@@ -120,6 +120,23 @@ def _is_meant(
         _gets_more(finite(observations, "reward"), then, since)
         or float(blocks.values[settled_at]) <= expected(blocks, best_at, settled_at, rates) + margin
     )
+
+
+def _begin(nearer: int, above: int, blocks: Series) -> int:
+    """Where a loss climbed for blocks, the step since which it is above its best level; else the one it leapt in.
+
+    ``nearer``: the step since which it is nearer to the level at the end.
+    """
+    climbed = int(np.count_nonzero((blocks.steps > above) & (blocks.steps <= nearer)))
+    return above if climbed >= CLIMBED else nearer
+
+
+def _left(loss: Series, blocks: Series, level: float, end: int) -> int:
+    """Step from which on the loss stays above a level, before the last so many blocks."""
+    below = np.flatnonzero(blocks.values <= level)
+    first = min(int(below[-1]) + 1, len(blocks) - end) if len(below) else 0
+    ends = np.append(blocks.steps, loss.steps[-1] + 1)
+    return _turned(loss, slice(ends[max(0, first - 1)], ends[first + 1]), level)
 
 
 def _turned(loss: Series, within: slice, middle: float) -> int:

@@ -11,6 +11,12 @@ from rmetric.states import History, states_of
 from tests.states.common import FALLING, RECORDS, names, normal, observed
 
 
+def test_a_loss_that_climbs_began_where_it_left_its_level_and_not_halfway_up() -> None:
+    climbs = FALLING + np.clip(np.arange(RECORDS) - 250.0, 0.0, None) ** 3
+    (state,) = states_of(observed(training_loss=climbs))
+    assert state.name == "WORSE_LEVEL" and 245 <= state.since <= 265
+
+
 def test_a_run_that_learned_and_then_diverged_did_learn() -> None:
     diverged = np.concatenate([FALLING[:150], 30.0 + np.random.default_rng(5).normal(size=250)])
     assert names(observed(training_loss=diverged)) == ["WORSE_LEVEL"]
