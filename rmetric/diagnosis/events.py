@@ -370,13 +370,13 @@ def _value(observation: Observation, measurement: str) -> float:
     return observation["update_rms"] / rate if rate > 0.0 else math.nan
 
 
-def _kind_of(observation: Observation, cause: str, *, zeros_are_signs: bool = True) -> tuple[str, str]:
+def _kind_of(observation: Observation, cause: str, *, zeros_are_signs: bool) -> tuple[str, str]:
     """Kind of what stands out in a record that raised an alert, and the measurement.
 
     Broken numbers name it, whatever the alert was mostly for; else the measurement that it was for does. Gradients of 0
     are broken numbers unless this run has them in health (``zeros_are_signs=False``).
 
-    >>> _kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss")
+    >>> _kind_of(Observation(7, training_loss=2.0, grad_norm=0.0), "training_loss", zeros_are_signs=True)
     ('ZERO_GRADIENT', 'grad_norm')
     """
     told = (name for name in REMEMBERED if name != "validation_loss" or observation.evaluated)  # else it is held

@@ -64,7 +64,8 @@ def findings_of(
         origin, course = _parts(state, free, record_of(state.since))
         found.append(_of_state(state, origin, course, action_in_state(state, states)))
         origins.add(id(origin))  # of several states, if they began with the same
-        free = [event for event in free if id(event) not in {*map(id, course)}]
+        taken = {*map(id, course)}
+        free = [event for event in free if id(event) not in taken]
     free = [event for event in free if id(event) not in origins]
     kinds = dict.fromkeys(event.kind for event in free)
     found += [_of_events([event for event in free if event.kind == kind], records) for kind in kinds]
