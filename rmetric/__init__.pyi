@@ -11,6 +11,7 @@ from .importers import read_runs as read_runs
 from .measurements import Observation as Observation
 from .metric import RMetric as RMetric
 from .monitor import Alert as Alert
+from .monitor import MetricsMonitor as MetricsMonitor
 from .monitor import TrainingMonitor as TrainingMonitor
 from .monitor.repair import RecomputeStep as RecomputeStep
 from .monitor.repair import RestoreState as RestoreState

@@ -11,7 +11,7 @@ from rmetric.advice import ADVICE, WEIGHTS_MOVED, Advice, advice_on_settings, po
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import MACHINE_MEASUREMENTS, Observation
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.robust.loss import UNIFORM_NATS
 
 Cause = Literal[

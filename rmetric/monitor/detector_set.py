@@ -15,8 +15,8 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
 from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, alert_message, explanation_of
-from rmetric.monitor.kept_settings import FACTOR, Change
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.changes import FACTOR, Change
+from rmetric.monitor.step_numbers import StepNumbers
 from rmetric.state import usable
 
 SMOOTHING = 0.1

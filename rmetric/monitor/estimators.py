@@ -10,10 +10,10 @@ import numpy as np
 from rmetric.advice import TRAINED
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
+from rmetric.monitor.changes import Change
 from rmetric.monitor.hardware import SLOW_STEPS
-from rmetric.monitor.kept_settings import Change
-from rmetric.monitor.step_measurer import ArrivedStep
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.pending_step import ArrivedStep
+from rmetric.monitor.step_numbers import StepNumbers
 from rmetric.signals import GradientNoiseScale, HardwareFailureRate, ValidationDrift, event_worker, gradient_variance
 
 VALIDATION, TRAINING = "validation loss", "smoothed training loss"
@@ -104,10 +104,11 @@ class Estimators:
     holds.
     """
 
-    def __init__(
-        self, vocabulary: int | None, *, scaled: bool = False, record_every: int = 1, sigma_sq_every: int = 1
-    ) -> None:
-        self.stand_for(record_every, sigma_sq_every)
+    _record_every = 1
+    """In checkpoints of older versions alone."""
+
+    def __init__(self, vocabulary: int | None, *, scaled: bool = False, sigma_sq_every: int = 1) -> None:
+        self.keep_sigma_sq(sigma_sq_every)
         self._steps_kept, self._latest_sigma_sq = 0, math.nan
         self._uniform_loss = math.nan if vocabulary is None else math.log(vocabulary)
         self._patience = SCALER_PATIENCE if scaled else 0
@@ -125,9 +126,9 @@ class Estimators:
         self.noise_scale = math.nan
         """Gradient noise scale B_simple in parts (workers' batches or micro-batches); NaN: not defined."""
 
-    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
-        """Let an observation stand for so many steps from now on, and σ² be of every so many observations."""
-        self._record_every, self._longest_kept = record_every, sigma_sq_every - 1
+    def keep_sigma_sq(self, observations: int) -> None:
+        """Let σ² be measured in every so many observations from now on."""
+        self._longest_kept = observations - 1
 
     def observe(self, step: ArrivedStep) -> Observation:
         pending, numbers = step.pending, step.numbers
@@ -140,7 +141,7 @@ class Estimators:
         mechanism = step.inside.values if step.inside else {}
         changed = math.nan if pending.changed_settings is None else float(len(step.changes))
         if pending.step_time_s > 0:
-            self.elapsed_s += pending.step_time_s * self._record_every
+            self.elapsed_s += pending.step_time_s * pending.steps
         loss = numbers.scalars.get("training_loss")
         norm, non_finite = self._gradient(numbers)
         update = numbers.scalars.get("update_rms")
@@ -180,7 +181,7 @@ class Estimators:
     def _gradient(self, numbers: StepNumbers) -> tuple[float, float]:
         """Global gradient norm (infinite if any is not finite) and the number of gradients that are not finite."""
         if not len(numbers.norms):
-            return math.nan, math.nan
+            return in_convention(numbers.scalars.get("grad_norm")), math.nan
         broken = len(numbers.norms) - int(np.count_nonzero(np.isfinite(numbers.norms)))
         self._non_finite_run = self._non_finite_run + 1 if broken else 0
         if broken and self._non_finite_run <= self._patience:

@@ -4,34 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from rmetric.advice import MODES
+from rmetric.monitor.changes import FACTOR, Change, Value
 from rmetric.monitor.parameters import ModelParameters
 
-Value = float | str
 Settings = list[tuple[str, Value]]
 """By name, in their order."""
 KEPT, KNOWN = 8, 16
 """Measurements in which a setting must have been the same before another value of it is news, and former values that
 are remembered."""
-FACTOR = 3.0
-"""Smallest change of a number that is abrupt: of itself, or of its distance to 1 (the memory of a momentum)."""
 PLAIN = frozenset({bool, int, float, str})
 """Types of settings."""
 SCHEDULED = frozenset({"params", "lr", "initial_lr"})
 """What is meant to change, and what is no setting."""
-
-
-class Change(NamedTuple):
-    """An abrupt change of a setting."""
-
-    setting: str
-    before: Value
-    now: Value
 
 
 class KeptSettings:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from types import NoneType
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from rmetric.errors import UserError
 from rmetric.monitor.ranks.worker_times import WORKER_TIMES
@@ -52,9 +52,17 @@ def readable(value: Any) -> Any:
         return readable(value.tolist())
     if isinstance(value, list | tuple):
         return [readable(item) for item in value]
-    if isinstance(value, np.generic) or (isinstance(value, Tensor) and value.numel() == 1):
-        return readable(value.item())
+    if (number := number_in(value)) is not None:
+        return readable(number)
     if isinstance(value, float | NoneType) or (isinstance(value, int) and -(2**63) <= value < 2**64):
         return value
     text = value if isinstance(value, str) else " ".join(str(value).split())
     return text.encode(errors="replace").decode()  # half a character, as file names may have it, is no JSON
+
+
+def number_in(value: Any) -> Any:
+    """The one number that an array of NumPy, torch, JAX or the like holds; ``None`` for all else."""
+    with suppress(Exception):  # of more than one, each library raises an exception of its own
+        number = value.item()
+        return number if isinstance(number, int | float) else None
+    return None

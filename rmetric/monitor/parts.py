@@ -14,13 +14,7 @@ from torch import nn
 from rmetric.detectors import StreamingDetector
 from rmetric.monitor.alerts import Alert
 from rmetric.monitor.answers import AnswerWatch
-from rmetric.monitor.arguments import (
-    check_options,
-    check_parameters,
-    check_record_interval,
-    check_trained,
-    stepping_optimizer,
-)
+from rmetric.monitor.arguments import check_options, check_record_interval
 from rmetric.monitor.call_order import CallOrder
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.ending import closed_on_error
@@ -40,7 +34,6 @@ from rmetric.monitor.recorder import (
     namer,
     sinks_of,
     start_config,
-    vocabulary_of,
     with_entries,
     workers_in,
 )
@@ -50,7 +43,9 @@ from rmetric.monitor.run_watch import RunWatch
 from rmetric.monitor.sinks import JsonlSink, Sink, Sinks
 from rmetric.monitor.step_clock import StepClock, Waits, own_clock
 from rmetric.monitor.step_measurer import StepMeasurer
+from rmetric.monitor.torch_arguments import check_parameters, check_torch_options, check_trained, stepping_optimizer
 from rmetric.monitor.votes import Votes
+from rmetric.network.structure import type_of, unwrapped, vocabulary_of
 
 if TYPE_CHECKING:
     from rmetric.monitor.mechanism import MechanismWatch
@@ -90,6 +85,7 @@ class PartsFor:
         check_trained(self.model, self.optimizer)
         self.parameters = check_parameters(self.parameters, self.model)
         check_options(**vars(self))
+        check_torch_options(**vars(self))
         self._policies, self._processes = checked_policies(self.policy), Processes.current()
         self._several = self._processes.count > 1
         asked = {"sync": self.sync, "policy": self.policy is not None, "mechanism": self.mechanism is not None}
@@ -131,13 +127,15 @@ class PartsFor:
         """Writes in the first process; a log that cannot be where it should raises in each of them."""
         count, writes = self._processes.count, self._processes.first
         known = start_config(
-            self.model, detectors.thresholds, self.vocabulary, count,
+            "torch", type_of(self.model), detectors.thresholds, self.vocabulary, count,
             self._interval.steps, self._interval.steps_per_sigma_sq,
         )  # fmt: skip
         own = readable(self.config or {})
         start = {**known, **own} if isinstance(self.config, LogConfig) else with_entries(known, own)
         log = None if self.log is None else JsonlSink(self.log)
-        sinks = Sinks(sinks_of(log, self.announce, self.sinks, writes), namer(log, self.model))
+        sinks = Sinks(
+            sinks_of(log, self.announce, self.sinks, writes), namer(log, type(unwrapped(self.model)).__name__)
+        )
         return Recorder(sinks, start, workers_in(self.config, count))
 
     def _mechanism(self) -> MechanismWatch | None:
@@ -168,9 +166,8 @@ class PartsFor:
     ) -> StepPipeline:
         """Of all processes the first one calls the user."""
         estimators = Estimators(
-            self.vocabulary, scaled=self.scaler is not None,
-            record_every=self._interval.steps, sigma_sq_every=self._interval.records_per_sigma_sq,
-        )  # fmt: skip
+            self.vocabulary, scaled=self.scaler is not None, sigma_sq_every=self._interval.records_per_sigma_sq
+        )
         watch = self.hardware if isinstance(self.hardware, HardwareWatch) else own
         on_alert = self.on_alert if self._processes.first else None
         workers = WorkerTimes(self._processes.count, phases.lag) if phases is not None and self._several else None

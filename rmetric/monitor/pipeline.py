@@ -14,17 +14,16 @@ from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
+from rmetric.monitor.changes import Change
 from rmetric.monitor.classes import ClassesSeen
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
 from rmetric.monitor.hardware import HardwareReport, HardwareWatch, StepTimes
-from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
-from rmetric.monitor.ranks.phases import INPUT, TIMED
-from rmetric.monitor.ranks.worker_times import WorkerTimes
+from rmetric.monitor.pending_step import ArrivedStep, PendingStep
+from rmetric.monitor.ranks.worker_times import INPUT, TIMED, WorkerTimes
 from rmetric.monitor.recorder import Recorder
-from rmetric.monitor.step_measurer import ArrivedStep, PendingStep
-from rmetric.monitor.transfer import UNMEASURED, StepNumbers
+from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
 from rmetric.records import CLASSES, VALIDATION, Event, Observations
 from rmetric.state import restore, state_of, usable
 from rmetric.states import History
@@ -66,9 +65,9 @@ class StepPipeline:
         """All records; ``None``: some are not known, and no state can be told."""
         self._recorder, self._hardware, self._on_alert, self._workers = recorder, hardware, on_alert, workers
 
-    def stand_for(self, record_every: int, sigma_sq_every: int) -> None:
-        """Let a record stand for so many steps from now on, and a measurement of σ² for so many records."""
-        self.estimators.stand_for(record_every, sigma_sq_every)
+    def stand_for_more_steps(self, sigma_sq_every: int) -> None:
+        """Take in that records come more seldom from now on, and a measurement of σ² in every so many of them."""
+        self.estimators.keep_sigma_sq(sigma_sq_every)
         self._invariants.stand_for_more_steps()
 
     def process(self, pending: PendingStep, *, gradients_cleared: bool = False) -> Observation:
@@ -131,6 +130,7 @@ class StepPipeline:
     def _arrived(self, pending: PendingStep, *, gradients_cleared: bool) -> ArrivedStep:
         """The step with its numbers, as soon as they are here, and with what they, workers and hardware say."""
         numbers = self._numbers(pending)
+        pending.learning_rate = numbers.scalars.get("learning_rate", pending.learning_rate)
         if gradients_cleared and numbers.norm == 0.0:
             numbers = replace(numbers, gradients=[], norms=numbers.norms[:0])
         self.updated_elsewhere = numbers.scalars.get("updated_elsewhere", 0.0) > 0.0

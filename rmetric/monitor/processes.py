@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import torch.distributed as dist
-from torch import nn
+if TYPE_CHECKING:
+    from torch import nn
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,8 @@ class Processes:
     @classmethod
     def current(cls) -> Self:
         """Processes of the default process group; without one, this process alone."""
-        if dist.is_available() and dist.is_initialized():
+        dist: Any = sys.modules.get("torch.distributed")  # who has not imported it has no process group
+        if dist is not None and dist.is_available() and dist.is_initialized():
             return cls(dist.get_world_size(), dist.get_rank())
         return cls()
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
-
-from torch import nn
 
 from rmetric import __version__
 from rmetric.detectors import RMetricDetector
@@ -16,13 +13,12 @@ from rmetric.errors import LOGGER
 from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.estimators import FROZEN_RECORDS, Estimators
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.pending_step import ArrivedStep
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
-from rmetric.monitor.step_measurer import ArrivedStep
-from rmetric.network.structure import unwrapped
 from rmetric.records import VALIDATION, Event
 
 TENSOR_NORMS_EVERY = 100
@@ -34,24 +30,16 @@ OF_THE_MONITOR = frozenset(
 """Entries of a log's ``config`` that the monitor knows better than whoever has an entry of the same name."""
 
 
-def vocabulary_of(model: nn.Module) -> int | None:
-    """Number of tokens that a transformers model tells apart; ``None`` if it does not say."""
-    size = None
-    with suppress(Exception):  # a property of theirs may need what is not there
-        size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
-    return size if isinstance(size, int) and size > 1 else None
-
-
-def namer(log: JsonlSink | None, model: nn.Module) -> Callable[[], str]:
-    """Tells the name of a run whose user has given none: of its log with its folder, else of the model with the time.
+def namer(log: JsonlSink | None, trained: str) -> Callable[[], str]:
+    """Tells the name of a run whose user has given none: of its log with its folder, else of what is trained, and when.
 
     The log's is final when that is open.
 
-    >>> namer(JsonlSink("/data/lr-3e-4/run.jsonl"), nn.Linear(1, 1))()
+    >>> namer(JsonlSink("/data/lr-3e-4/run.jsonl"), "Linear")()
     'lr-3e-4/run'
     """
-    of_model = f"{type(unwrapped(model)).__name__} {datetime.now():%Y-%m-%d %H:%M:%S}"
-    return lambda: of_model if log is None else f"{log.path.parent.name}/{log.path.stem}"
+    named = f"{trained} {datetime.now():%Y-%m-%d %H:%M:%S}"
+    return lambda: named if log is None else f"{log.path.parent.name}/{log.path.stem}"
 
 
 def sinks_of(log: JsonlSink | None, announce: bool, others: Sequence[Sink], writes: bool) -> list[Sink]:
@@ -76,7 +64,8 @@ class LogConfig(dict[str, Any]):
 
 
 def start_config(
-    model: nn.Module,
+    backend: str,
+    model_type: str,
     thresholds: Mapping[str, float],
     vocabulary: int | None,
     workers: int,
@@ -87,13 +76,12 @@ def start_config(
 
     A log that does not say ``sigma_sq_every_n_steps`` has σ² of every step.
     """
-    inside, weights = unwrapped(model), RMetricDetector().weights
-    kind = getattr(getattr(inside, "config", None), "model_type", None)
+    weights = RMetricDetector().weights
     return {
         "schema_version": SCHEMA_VERSION,
         "package_version": __version__,
-        "backend": "torch",
-        "model_type": kind if isinstance(kind, str) and kind else type(inside).__name__,
+        "backend": backend,
+        "model_type": model_type,
         "num_workers": workers,
         "log_every_n_steps": record_every,
         "vocabulary": vocabulary,

@@ -7,34 +7,70 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rmetric.errors import LOGGER, on_one_line
-from rmetric.monitor.answers import AnswerWatch
-from rmetric.monitor.arguments import check_state, hardware_report, returning_loss, usable_loss
-from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS, CallOrder
+from rmetric.monitor.arguments import check_state, hardware_report
 from rmetric.monitor.ending import AtExit, Closable, Failure, close_all, ended, failed
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.notes import planned_change
+from rmetric.monitor.pending_step import PendingStep, unmeasured_step
 from rmetric.monitor.pipeline import StepPipeline
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.recorder import Recorder
-from rmetric.monitor.repair.context import Recompute
-from rmetric.monitor.repair.runner import PolicyRunner
+from rmetric.monitor.remarks import ANNOUNCED_TOO_OFTEN, EMPTY_STATE, WORDS, Remarks
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.monitor.step_clock import StepClock
-from rmetric.monitor.step_measurer import PendingStep, StepMeasurer, unmeasured_step
-from rmetric.monitor.transfer import StepComputation
-from rmetric.monitor.votes import Votes
 from rmetric.monitor.worker_lost import LastWords, WorkerLost
 from rmetric.records import SUCCESS, WORKER_LOST, Event
 from rmetric.robust.context import Announcements
 from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
+
+if TYPE_CHECKING:  # a loop without torch has none of these
+    from torch import Tensor
+
+    from rmetric.monitor.answers import AnswerWatch
+    from rmetric.monitor.repair.context import Recompute
+    from rmetric.monitor.repair.runner import PolicyRunner
+    from rmetric.monitor.votes import Votes
+
+
+class Measurer(Protocol):
+    """Takes the measurements of a step: of a model that it watches, or what the loop reports."""
+
+    def usable(self, number: Any) -> Any:
+        """A number that the loop gives; ``None`` if it is not one real number."""
+
+    def computation(self, step: int, loss: Any) -> Any:
+        """What is known of a step before its update; its ``loss`` is ``None`` if the one given is no usable number."""
+
+    def changed_batches(self) -> str:
+        """What is changed with the shape of batches as of this step, in words; empty: nothing."""
+
+    def measure(self, step: int, computation: Any, step_time_s: float, since: SinceRecord) -> PendingStep:
+        """Start the transfer of a step's numbers to the host."""
+
+    def rest(self, step: int) -> None:
+        """Pass by a step between two that are measured."""
+
+    def keep_pace(self, step: int) -> None:
+        """Take part in what processes exchange in a step, with nothing measured."""
+
+    def restarting(self, recompute: Recompute) -> Recompute:
+        """Wrap the recomputation of a step."""
+
+    def forget_update(self) -> None:
+        """Take in that the update of the latest step was left out."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
+        """Go on from the state after a step, in which σ² came from this source."""
+
+    def close(self) -> None: ...
 
 
 @dataclass(kw_only=True, eq=False)
@@ -45,9 +81,9 @@ class RunWatch:
     interval: RecordInterval
     clock: StepClock
     recorder: Recorder
-    measurer: StepMeasurer
+    measurer: Measurer
     pipeline: StepPipeline
-    order: CallOrder
+    order: Remarks
     policies: PolicyRunner | None
     answers: AnswerWatch | None
     """``None``: every update is made, and no step is waited for."""
@@ -92,7 +128,7 @@ class RunWatch:
         if self.votes is not None:
             proceed = self.votes.all_agree(proceed)
         if self.answers is not None and self.answers.given(proceed):
-            self.measurer.update.forget()  # an update that is left out has no size, not one of 0
+            self.measurer.forget_update()  # an update that is left out has no size, not one of 0
         return proceed
 
     @never_raises(True)
@@ -125,7 +161,9 @@ class RunWatch:
 
     def _record(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
         self._since.loss = None
-        computation, proceed = self.measurer.computation(self.step_number, self.order.usable(loss)), True
+        computation, proceed = self.measurer.computation(self.step_number, loss), True
+        if computation.loss is None:
+            self.order.tell("no loss")
         self.order.step()
         if self.policies is not None and computation.loss is not None:
             computation, proceed = self._repaired(self.policies, computation, recompute)
@@ -142,19 +180,17 @@ class RunWatch:
             self.policies.raise_if_stopped()
         return proceed and not (self.votes is not None and self.enabled and self.pipeline.vetoes_update)
 
-    def _repaired(
-        self, policies: PolicyRunner, computation: StepComputation, recompute: Recompute | None
-    ) -> tuple[StepComputation, bool]:
+    def _repaired(self, policies: PolicyRunner, computation: Any, recompute: Recompute | None) -> tuple[Any, bool]:
         """What the update is to be made from, and whether to make it, as the policies say."""
         policies.enabled &= self.answers is None or not self.answers.too_late
-        recompute = None if recompute is None else self.measurer.restarting(returning_loss(recompute))
+        recompute = None if recompute is None else self.measurer.restarting(recompute)
         before, seen = self.pipeline.exceeded, self.pipeline.last
         decided = policies.before_update(self.step_number, computation, recompute, before, seen)
         if self.answers is not None and self.votes is None and not policies.enabled:
             self.answers.close()
         return decided
 
-    def _measure(self, computation: StepComputation) -> PendingStep:
+    def _measure(self, computation: Any) -> PendingStep:
         change = self.measurer.changed_batches()
         if change and (self.processes.count == 1 or self.answers is None):
             self.announce(change, self.step_number)  # processes that act together must all know the same
@@ -171,12 +207,12 @@ class RunWatch:
     def _choose_interval(self) -> None:
         """Choose, as soon as it can be done, how many steps lie between records."""
         if self.interval.choose():
-            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
+            self.pipeline.stand_for_more_steps(self.interval.records_per_sigma_sq)
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self.interval.steps}
             self.recorder.note(interval)
 
     def _rest(self, loss: Tensor | float) -> None:
-        self._since.loss = loss.detach() if isinstance(loss, Tensor) else loss
+        self._since.loss = self.measurer.usable(loss)
         self.order.step()
         self.clock.tick()
         self.measurer.rest(self.step_number)
@@ -211,12 +247,12 @@ class RunWatch:
 
     def validation(self, loss: Tensor | float) -> None:
         self.clock.leave_out()  # an evaluation is no part of a step's time
-        usable = self.order.usable(loss)
+        usable = self._usable(loss)
         if usable is None:
             return
         if self._resumed:
             self._start()
-        found = float(usable.detach())
+        found = float(usable)
         self._since.validation.append((self.step_number, found))
         if self._started:
             self._process_pending()  # nothing waits: an evaluation has waited for the device
@@ -224,8 +260,15 @@ class RunWatch:
         self.pipeline.note_evaluation(self.step_number, found)
 
     def reward(self, reward: Tensor | float) -> None:
-        if (usable := self.order.usable(reward)) is not None:
-            self._since.rewards.append(float(usable.detach()))
+        if (usable := self._usable(reward)) is not None:
+            self._since.rewards.append(float(usable))
+
+    def _usable(self, number: Any) -> Any:
+        """A number that the loop gives; ``None``, which is told, if it is not one real number."""
+        found = self.measurer.usable(number)
+        if found is None:
+            self.order.tell("no loss")
+        return found
 
     def announce(self, what: str, step: int) -> None:
         """Take in a change of the training that is made on purpose in a step."""
@@ -276,10 +319,10 @@ class RunWatch:
         last evaluation.
         """
         since, self._since = self._since, SinceRecord()
-        loss, finite = usable_loss(since.loss), self.pipeline.non_finite_since is None
-        if loss is not None and math.isfinite(loss.item()) != finite:
+        finite = self.pipeline.non_finite_since is None
+        if since.loss is not None and math.isfinite(since.loss) != finite:
             evaluations = SinceRecord(validation=since.validation)
-            self.pipeline.process(unmeasured_step(self.step_number, math.nan, evaluations, loss))
+            self.pipeline.process(unmeasured_step(self.step_number, math.nan, evaluations, float(since.loss)))
         elif self._started and since.validation:
             self.pipeline.judge_last_evaluation(*since.validation[-1])
 
@@ -372,7 +415,7 @@ class RunWatch:
         self.step_number = state["step"]  # an error tells of it
         if self.interval.open and (state["record_every"] > 1 or state.get("record_every_chosen")):
             self.interval.fix(state["record_every"])
-            self.pipeline.stand_for(self.interval.steps, self.interval.records_per_sigma_sq)
+            self.pipeline.stand_for_more_steps(self.interval.records_per_sigma_sq)
         self.pipeline.load_state_dict(state)
         self.measurer.load_state_dict(state, state["step"], self.pipeline.estimators.sources["sigma_sq"])
         self._since.load_state_dict(state)

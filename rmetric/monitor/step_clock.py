@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 from weakref import WeakSet
 
-from rmetric.monitor.ranks.phases import PhaseClock
+if TYPE_CHECKING:
+    from rmetric.monitor.ranks.phases import PhaseClock
 
 COUNTED = "/proc/thread-self/schedstat"
 """Nanoseconds that the calling thread ran, and those that it was ready to run and had to wait (Linux)."""

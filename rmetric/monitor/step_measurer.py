@@ -3,103 +3,36 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from rmetric.monitor.arguments import usable_loss
 from rmetric.monitor.batch_shapes import BatchShapes
 from rmetric.monitor.call_order import LOOKS
 from rmetric.monitor.dispersion import dispersion_source
 from rmetric.monitor.dispersion.collectives import CollectiveGuard
-from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
-from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.kept_settings import Change, KeptSettings
+from rmetric.monitor.kept_settings import KeptSettings
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.ranks.phases import INPUT, TIMED, PhaseClock
+from rmetric.monitor.pending_step import PendingStep
+from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.worker_times import INPUT, TIMED
 from rmetric.monitor.record_interval import RecordInterval
 from rmetric.monitor.since_record import SinceRecord
-from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation, StepNumbers
-from rmetric.records import Event
+from rmetric.monitor.torch_arguments import returning_loss, usable_loss
+from rmetric.monitor.transfer import DeviceTransfer, PendingTensor, StepComputation
 
 if TYPE_CHECKING:
-    from rmetric.monitor.mechanism import MechanismResult, MechanismWatch
-    from rmetric.monitor.mechanism.execution import PendingMeasurement
+    from rmetric.monitor.mechanism import MechanismWatch
 
 Loss = Tensor | float
 CLASSES_EVERY = 8
 """Records of which one counts the classes."""
-
-
-@dataclass
-class PendingStep:
-    """A measured step whose numbers are not on the host yet."""
-
-    step: int
-    transfer: DeviceTransfer
-    learning_rate: float
-    """Scheduled rate of the update to come."""
-    step_time_s: float
-    """Seconds a step since the record before; NaN in the first one."""
-    since: SinceRecord
-    """What the training loop has reported since the step before."""
-    rate_factor: float = 1.0
-    """Factor on that rate by which a policy lowers it."""
-    dispersion_source: str = ""
-    """Source of the parts' norms."""
-    mechanism: PendingMeasurement | None = None
-    """Results of the mechanism monitors, if it is their step."""
-    worker_times: PendingTensor | None = None
-    """Each worker's own times, shape (workers, phases), seconds; ``None``: not exchanged."""
-    inputs_between: PendingTensor | None = None
-    """Sum of all workers' input times in the steps since the record before, seconds, NaN where one was not measured;
-    ``None``: there are no such steps."""
-    mean_loss: PendingMean | None = None
-    """Mean of the workers' losses; ``None``: not exchanged."""
-    changed_settings: list[Change] | None = None
-    """Settings that have changed abruptly; ``None``: nobody looked."""
-    restored_settings: Sequence[Change] = ()
-    """Settings that are what they were again."""
-    requiring: Sequence[bool] | None = None
-    """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
-    may_be_rounded_away: bool = False
-    """Whether an update of this learning rate may be too small for the type of the weights."""
-    regrouped: bool = False
-    """Whether the optimizer has more or fewer groups of parameters than in the step before."""
-
-    @property
-    def required_gradients(self) -> float:
-        """Parameters that require a gradient; infinite: nobody looked."""
-        return math.inf if self.requiring is None else sum(self.requiring)
-
-
-@dataclass(frozen=True)
-class ArrivedStep:
-    """A step whose numbers are on the host, with all that is known of it."""
-
-    pending: PendingStep
-    numbers: StepNumbers
-    reports: Sequence[HardwareReport] = ()
-    """Hardware events since the step before."""
-    changes: Sequence[Change] = ()
-    """Abrupt changes of settings, and of what held in every step of the loop."""
-    inside: MechanismResult | None = None
-    """Results of the mechanism monitors, if it was their step."""
-    of_workers: Sequence[Event] = ()
-    """Lines about the workers' times."""
-
-
-def unmeasured_step(step: int, step_time_s: float, since: SinceRecord, loss: Tensor | None = None) -> PendingStep:
-    """A step of which no more is known than its time, its loss, and what was reported before."""
-    transfer = DeviceTransfer(StepComputation(), {"training_loss": loss})
-    return PendingStep(step, transfer, math.nan, step_time_s, since)
 
 
 class StepMeasurer:
@@ -152,6 +85,11 @@ class StepMeasurer:
         probes = (self.updates, self._batches, self._targets)
         close_all([*probes, self.dispersion, self._attention, self._mechanism, self._phases])
 
+    def usable(self, loss: Any) -> Tensor | None:
+        """A loss as a tensor, on its device; ``None`` if it is not one real number."""
+        found = usable_loss(loss)
+        return None if found is None else found.detach()
+
     def computation(self, step: int, loss: Loss | None) -> StepComputation:
         """Collect the traces of a step's forward and backward pass; the next ones begin anew."""
         present, norms = self._gradients.measure(step)
@@ -189,6 +127,7 @@ class StepMeasurer:
             learning_rate=rate,
             step_time_s=step_time_s,
             since=since,
+            steps=self._interval.steps,
             dispersion_source=computation.dispersion_source,
             mechanism=inside,
             worker_times=None if self._worker_times is None else PendingTensor(self._worker_times),
@@ -229,6 +168,10 @@ class StepMeasurer:
         """Whether it is a step in which classes are counted: one of so many records, the same ones in a resumed run."""
         return step // self._interval.steps % CLASSES_EVERY == 0
 
+    def forget_update(self) -> None:
+        """Take in that the update of the latest step was left out: it has no size."""
+        self.update.forget()
+
     def keep_pace(self, step: int) -> None:
         """Take part in what the other processes exchange in a step and is not yet done here, with nothing measured."""
         with suppress(RuntimeError):  # a peer has died: training learns of it at its next collective
@@ -247,8 +190,11 @@ class StepMeasurer:
         return PendingTensor(torch.stack(times)[..., TIMED.index(INPUT)].sum()) if times else None
 
     def restarting(self, recompute: Callable[[], Loss]) -> Callable[[], Loss]:
-        """Wrap the recomputation of a step so that the mechanism monitors first forget what they collected in it."""
-        return self._mechanism.restarting(recompute) if self._mechanism else recompute
+        """Wrap the recomputation of a step: what it returns is checked, and the mechanism monitors first forget what
+        they collected in it.
+        """
+        checked = returning_loss(recompute)
+        return self._mechanism.restarting(checked) if self._mechanism else checked
 
     def state_dict(self) -> dict[str, Any]:
         inside = {} if self._mechanism is None else {"mechanism": self._mechanism.state_dict()}

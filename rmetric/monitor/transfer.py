@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,38 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class StepNumbers:
-    """The numbers of a step on the host."""
-
-    gradients: list[int]
-    """Indices of the parameters that had a gradient."""
-    norms: NDArray[np.float64]
-    """Norm of each, shape (gradients,)."""
-    parts: NDArray[np.float64]
-    """Gradient norms of workers or micro-batches, shape (parts,); empty: not measured."""
-    scalars: dict[str, float]
-    """Further scalars by name; one that was not measured is missing."""
-    names: Sequence[str] = ()
-    """Names of all parameters so far; the list may grow later on."""
-
-    def named(self, chosen: NDArray[np.bool_]) -> list[str]:
-        """Names of some of the gradients; ``chosen`` of shape (gradients,)."""
-        return [self.names[self.gradients[index]] for index in np.flatnonzero(chosen)]
-
-    @cached_property
-    def norm(self) -> float:
-        """Global gradient norm; not finite if any gradient is not, NaN where there is none."""
-        return math.sqrt(float(self.norms @ self.norms)) if len(self.norms) else math.nan
-
-    @property
-    def finite(self) -> bool:
-        return bool(np.isfinite(self.norms).all())
-
-
-UNMEASURED = StepNumbers([], np.empty(0), np.empty(0), {})
-"""Numbers of what is no step."""
+from rmetric.monitor.step_numbers import StepNumbers
 
 
 class PendingTensor:

@@ -6,9 +6,8 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from types import TracebackType
+from typing import Any
 from weakref import WeakMethod
-
-import torch.distributed as dist
 
 from rmetric.monitor.processes import Processes
 
@@ -81,7 +80,8 @@ class LastWords:
 def _means_lost_peer(error: BaseException) -> bool:
     if isinstance(error, WorkerLost):
         return True
-    if dist.is_available() and isinstance(error, dist.DistBackendError | dist.DistNetworkError):
+    dist: Any = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and isinstance(error, dist.DistBackendError | dist.DistNetworkError):
         return True
     return isinstance(error, RuntimeError) and _SIGNS.search(str(error)) is not None
 

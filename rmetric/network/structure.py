@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -307,3 +308,18 @@ def unwrapped(model: nn.Module) -> nn.Module:
             model = inner
         else:
             return model
+
+
+def type_of(model: nn.Module) -> str:
+    """Type of a model, as transformers names it; else the name of its class."""
+    inside = unwrapped(model)
+    kind = getattr(getattr(inside, "config", None), "model_type", None)
+    return kind if isinstance(kind, str) and kind else type(inside).__name__
+
+
+def vocabulary_of(model: nn.Module) -> int | None:
+    """Number of tokens that a transformers model tells apart; ``None`` if it does not say."""
+    size = None
+    with suppress(Exception):  # a property of theirs may need what is not there
+        size = getattr(getattr(unwrapped(model), "config", None), "vocab_size", None)
+    return size if isinstance(size, int) and size > 1 else None

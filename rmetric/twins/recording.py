@@ -17,7 +17,8 @@ from rmetric.files import write_atomically
 from rmetric.live.run import LiveRun
 from rmetric.log_writer import encode_event, injection_entry, terminal_event
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.recorder import LogConfig, start_config, vocabulary_of
+from rmetric.monitor.recorder import LogConfig, start_config
+from rmetric.network.structure import type_of, vocabulary_of
 from rmetric.records import START, Event
 from rmetric.twins.snapshots import Schedule, Snapshot, TruthRecord, train, train_to_end, train_with_fault
 from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, watching
@@ -28,7 +29,8 @@ from rmetric.twins.watching import LOGGED_DETECTORS, MakeMonitor, monitor_of, wa
 def log_config(run: LiveRun, own: dict[str, Any], detectors: Sequence[str] = LOGGED_DETECTORS) -> LogConfig:
     """``config`` of EXPERIMENT_START: ``own`` entries of the study, and what every log of a live run has."""
     thresholds = {name: make_detector(name).threshold for name in detectors}
-    return LogConfig(start_config(run.model, thresholds, vocabulary_of(run.model), run.config.workers) | own)
+    vocabulary, kind = vocabulary_of(run.model), type_of(run.model)
+    return LogConfig(start_config("torch", kind, thresholds, vocabulary, run.config.workers) | own)
 
 
 def fault_entry(fault: Fault | None, severity: str | None, onset: int | None) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.detectors.numerics import Numerics
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, explanation_of
+from rmetric.monitor.changes import Change
 from rmetric.monitor.detector_set import DetectorSet
-from rmetric.monitor.kept_settings import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.batches import InputScale
-from rmetric.monitor.transfer import UNMEASURED, StepNumbers
+from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
 
 
 def message_of(

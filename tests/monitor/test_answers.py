@@ -16,7 +16,7 @@ from rmetric.detectors import make_detector
 from rmetric.detectors.r_metric import RobustRMetricDetector
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.call_order import WORDS
+from rmetric.monitor.remarks import WORDS
 from rmetric.monitor.repair import RecomputeStep, SkipUpdate
 from tests.monitor.common import events_of, small_loss, small_training
 

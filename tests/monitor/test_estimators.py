@@ -13,9 +13,10 @@ import torch
 from rmetric.measurements import Observation
 from rmetric.monitor.estimators import TRAINING, VALIDATION, Estimators, LossDrift
 from rmetric.monitor.hardware import HardwareReport
+from rmetric.monitor.pending_step import ArrivedStep, unmeasured_step
 from rmetric.monitor.since_record import SinceRecord
-from rmetric.monitor.step_measurer import ArrivedStep, unmeasured_step
-from rmetric.monitor.transfer import DeviceTransfer, StepComputation, StepNumbers
+from rmetric.monitor.step_numbers import StepNumbers
+from rmetric.monitor.transfer import DeviceTransfer, StepComputation
 
 
 def step_numbers(norms: list[float], parts: list[float] | None = None, **scalars: float) -> StepNumbers:

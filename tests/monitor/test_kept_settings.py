@@ -11,7 +11,8 @@ from torch import nn
 from rmetric.advice import MODES
 from rmetric.diagnosis import diagnose
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.kept_settings import KEPT, Change, KeptSettings
+from rmetric.monitor.changes import Change
+from rmetric.monitor.kept_settings import KEPT, KeptSettings
 from rmetric.monitor.parameters import ModelParameters
 from tests.helpers import lines_of
 from tests.monitor.common import train

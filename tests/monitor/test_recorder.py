@@ -52,7 +52,7 @@ def test_no_entry_of_the_user_takes_the_place_of_what_the_monitor_knows(
 def test_a_configuration_that_a_study_has_made_is_written_as_it_is(tmp_path: Path) -> None:
     model, optimizer = small_training()
     log = tmp_path / "run.jsonl"
-    config = LogConfig(start_config(model, {}, None, 1) | {"backend": "zoo", "num_workers": 3})
+    config = LogConfig(start_config("torch", "Linear", {}, None, 1) | {"backend": "zoo", "num_workers": 3})
     with TrainingMonitor(model, optimizer, log=log, hardware=False, announce=False, config=config) as monitor:
         monitor.step(1.0)
     start, record, _ = [json.loads(line) for line in log.read_text().splitlines() if '"SIGNAL_SOURCE"' not in line]

@@ -14,10 +14,10 @@ from rmetric.attributes import replaced
 from rmetric.errors import UserError
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.adapters.hooks import UnseenPasses, check_option_names
-from rmetric.monitor.arguments import stepping_optimizer
 from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.loop_probes import UpdateHook
 from rmetric.monitor.tensors import gathered
+from rmetric.monitor.torch_arguments import stepping_optimizer
 from rmetric.monitor.worker_lost import WorkerLost
 
 KEEP_GRADIENTS = ("DEEPSPEED", "MEGATRON_LM")

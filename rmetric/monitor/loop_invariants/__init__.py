@@ -21,16 +21,19 @@ from rmetric.advice import (
     UPDATE_GRADIENT,
     WEIGHT,
 )
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.monitor.loop_invariants.batches import FewBatches, InputCentre, InputScale
 from rmetric.monitor.loop_invariants.gradients import Clipping, GradientFalls, NoMore
 from rmetric.monitor.loop_invariants.loss import LossFalls, NothingToLearn
 from rmetric.monitor.loop_invariants.schedule import RateLeap, ScheduleSpeed
-from rmetric.monitor.loop_probes.samples import TENSORS_REPEATED
 
-__all__ = ["LoopInvariants"]
+__all__ = ["TENSORS", "TENSORS_REPEATED", "LoopInvariants"]
 
+TENSORS = 4
+"""Tensors of weights, of statistics and of a batch of which a sample is taken."""
+TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(TENSORS)]
+"""Names of what is measured of each of a batch's."""
 TURNED = "gradient_turned"
 FACTS = {
     "weights_changed": Change(WEIGHT, "the updated one", "another"),

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from rmetric.advice import BATCH, CENTRE, INPUTS
-from rmetric.monitor.kept_settings import FACTOR, Change
+from rmetric.monitor.changes import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate
 
 FEW_BATCHES = Change(BATCH, "a new one", "one of few that come again and again")

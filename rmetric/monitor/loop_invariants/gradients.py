@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from rmetric.advice import CLIPPING, NORM
-from rmetric.monitor.kept_settings import FACTOR, Change
+from rmetric.monitor.changes import FACTOR, Change
 from rmetric.monitor.loop_invariants.base import Invariant, Remembered, in_short
 
 UNTOUCHED = 1e-3

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rmetric.advice import LOSS, LOSS_GRADIENT
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants.base import HELD, Invariant, OfLate, in_short
 
 NOTHING_TO_LEARN = Change(LOSS_GRADIENT, "not 0", "exactly 0, as the loss is")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rmetric.advice import RATE, SCHEDULE
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
 

@@ -15,12 +15,11 @@ from torch.utils._pytree import tree_iter
 
 from rmetric.monitor.batch_shapes import Shape
 from rmetric.monitor.guard import ends_alone
+from rmetric.monitor.loop_invariants import TENSORS, TENSORS_REPEATED
 from rmetric.monitor.loop_probes.hooks import ModelHook, remove_hooks
 from rmetric.monitor.loop_probes.samples import (
     INPUTS,
     LEAVES,
-    TENSORS,
-    TENSORS_REPEATED,
     WEIGHTS,
     Measured,
     is_plain,

@@ -9,10 +9,8 @@ from torch import Tensor
 
 from rmetric.monitor.tensors import flat, stride_of
 
-TENSORS, LEAVES = 4, 64
-"""Tensors of weights, of statistics and of a batch of which a sample is taken; arguments among which a batch's are."""
-TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(TENSORS)]
-"""Names of what is measured of each of a batch's."""
+LEAVES = 64
+"""Arguments among which a batch's tensors are."""
 WEIGHTS, INPUTS = 64, 1024
 """Entries of each: of weights and statistics, and of a batch's."""
 Measured = dict[str, Tensor | None]

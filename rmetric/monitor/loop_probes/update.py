@@ -11,8 +11,9 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from rmetric.monitor.guard import ends_alone
+from rmetric.monitor.loop_invariants import TENSORS
 from rmetric.monitor.loop_probes.hooks import UpdateHook, remove_hooks
-from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, Measured, is_plain, is_same, sample_of
+from rmetric.monitor.loop_probes.samples import WEIGHTS, Measured, is_plain, is_same, sample_of
 from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters, owned_by
 from rmetric.monitor.processes import Processes

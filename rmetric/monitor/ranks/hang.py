@@ -18,7 +18,8 @@ import torch.distributed as dist
 from rmetric.errors import LOGGER
 from rmetric.log_writer import encode_event
 from rmetric.monitor.processes import Processes
-from rmetric.monitor.ranks.phases import BACKWARD, ENDED, EVALUATION, EXCHANGE, FORWARD, INPUT, PAUSED, UPDATE
+from rmetric.monitor.ranks.phases import ENDED, EVALUATION, EXCHANGE, PAUSED, UPDATE
+from rmetric.monitor.ranks.worker_times import BACKWARD, FORWARD, INPUT
 from rmetric.records import Event
 
 ORDER = {UPDATE: 0, INPUT: 1, EVALUATION: 1, PAUSED: 1, FORWARD: 2, BACKWARD: 3, EXCHANGE: 4, ENDED: 5}

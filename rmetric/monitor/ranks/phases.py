@@ -17,10 +17,8 @@ from torch.utils._pytree import tree_leaves
 
 from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.loop_probes import PassHook, UpdateHook, remove_hooks
+from rmetric.monitor.ranks.worker_times import BACKWARD, FORWARD, INPUT, TIMED
 
-INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
-TIMED = (INPUT, FORWARD, BACKWARD)
-"""Phases of a step that a rank spends on its own work, in their order."""
 EXCHANGE = "exchange"
 """The rank's gradients are ready; it waits for those of the others."""
 UPDATE, EVALUATION, PAUSED, ENDED = "update", "evaluation", "pause", "end"

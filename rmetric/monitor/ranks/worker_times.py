@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from rmetric.components import SLOW_WORKER
 from rmetric.monitor.hardware import HardwareReport, StepTimes
-from rmetric.monitor.ranks.phases import INPUT, TIMED
 from rmetric.records import Event
 from rmetric.robust.reference import NORMAL
 from rmetric.state import restore, state_of
 
+INPUT, FORWARD, BACKWARD = "input", "forward", "backward"
+TIMED = (INPUT, FORWARD, BACKWARD)
+"""Phases of a step that a rank spends on its own work, in their order."""
 WORKER_TIMES = "WORKER_TIMES"
 """Event: medians over ``steps`` steps of what each worker spends on its own work; ``input_s``, ``forward_s`` and
 ``backward_s``, one number a worker, seconds."""

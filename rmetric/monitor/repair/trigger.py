@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.step_numbers import StepNumbers
 from rmetric.robust.loss import LEARNED_NATS, UNIFORM_NATS
 
 

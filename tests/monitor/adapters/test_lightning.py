@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from rmetric.errors import UserError
 from rmetric.log_reader import read_log
-from rmetric.monitor.call_order import WORDS
+from rmetric.monitor.remarks import WORDS
 from rmetric.monitor.repair import GoBack
 from tests.helpers import lines_of
 from tests.monitor.adapters.reference import (

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from tests.helpers import lines_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants import FACTS, LoopInvariants
 from rmetric.monitor.loop_invariants.base import BROKEN, HELD
 from tests.monitor.loop_invariants.common import told_of

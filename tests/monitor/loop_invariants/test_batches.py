@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmetric.advice import CENTRE, INPUTS
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.base import HELD, HELD_AGAIN
 from tests.monitor.loop_invariants.common import told_of

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rmetric.advice import RATE, SCHEDULE
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.changes import Change
 from rmetric.monitor.loop_invariants.base import HELD
 from tests.monitor.loop_invariants.common import told_of
 

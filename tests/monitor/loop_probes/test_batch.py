@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.hooks import warn_if_has_hooks
 
+from rmetric.monitor.loop_invariants import TENSORS_REPEATED
 from rmetric.monitor.loop_probes import BatchProbe
-from rmetric.monitor.loop_probes.samples import TENSORS_REPEATED
 
 
 @pytest.mark.parametrize(

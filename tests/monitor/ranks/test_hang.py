@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from rmetric.log_reader import read_log
-from rmetric.monitor.ranks.phases import EXCHANGE, TIMED, UPDATE
+from rmetric.monitor.ranks.phases import EXCHANGE, UPDATE
+from rmetric.monitor.ranks.worker_times import TIMED
 from tests.live.processes import needs_gloo, run_processes
 from tests.monitor.ranks.scenarios import HANGS_AT
 

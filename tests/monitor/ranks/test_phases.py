@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from rmetric.monitor.ranks.phases import INPUT, PhaseClock
+from rmetric.monitor.ranks.phases import PhaseClock
+from rmetric.monitor.ranks.worker_times import INPUT
 from tests.monitor.common import small_loss, small_training
 
 

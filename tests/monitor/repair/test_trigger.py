@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rmetric.monitor.repair import Suspicion
-from rmetric.monitor.transfer import StepNumbers
+from rmetric.monitor.step_numbers import StepNumbers
 from rmetric.state import restore, state_of
 
 NAMES = ("a", "b", "c")

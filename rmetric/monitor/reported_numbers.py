@@ -1,0 +1,110 @@
+"""Numbers that a training loop reports, whatever it is written with: the measurements where there is no model to look
+at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from rmetric.monitor.notes import number_in
+from rmetric.monitor.pending_step import PendingStep
+from rmetric.monitor.since_record import SinceRecord
+from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
+
+Called = TypeVar("Called")
+
+
+def number_of(value: Any) -> float | None:
+    """A number of Python, NumPy, JAX, TensorFlow or the like; ``None`` if it is not one real number.
+
+    Waits for a device that has not computed it yet.
+
+    >>> number_of(2), number_of(np.ones(1)), number_of(np.ones(2)), number_of("2")
+    (2.0, 1.0, None, None)
+    """
+    if isinstance(value, str | bytes):
+        return None
+    held = number_in(value)
+    try:
+        return float(value if held is None else held)
+    except Exception:  # noqa: BLE001 - each library raises one of its own
+        return None
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What was reported of a step."""
+
+    loss: Any
+    others: Mapping[str, Any]
+    """By name."""
+
+
+@dataclass(frozen=True)
+class ReportedTransfer:
+    """The same on its way: on its device until it is read. ``tell`` is called with what is no number."""
+
+    reported: Reported
+    tell: Callable[[str], None]
+
+    def read(self) -> StepNumbers:
+        given = {"training_loss": self.reported.loss, **self.reported.others}
+        found = {name: number_of(value) for name, value in given.items()}
+        for name, value in found.items():
+            if value is None:
+                self.tell("no loss" if name == "training_loss" else f"{name}= takes one real number; it is ignored")
+        return replace(UNMEASURED, scalars={name: value for name, value in found.items() if value is not None})
+
+
+class ReportedNumbers:
+    """Takes the measurements of a step from what :meth:`report` was given right before it."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._reported: dict[str, Any] = {}
+        self._before: int | None = None
+        """The step reported before; ``None``: none yet."""
+
+    def report(self, numbers: Mapping[str, Any]) -> None:
+        """Take what is known of the next step beside its loss; ``None``: not measured."""
+        self._reported = {name: value for name, value in numbers.items() if value is not None}
+
+    def usable(self, loss: Any) -> float | None:
+        return number_of(loss)
+
+    def computation(self, step: int, loss: Any) -> Reported:
+        return Reported(loss, self._reported)
+
+    def changed_batches(self) -> str:
+        return ""
+
+    def measure(self, step: int, computation: Reported, step_time_s: float, since: SinceRecord) -> PendingStep:
+        """Keep the numbers as they are: nothing waits for a device before the next step."""
+        before, self._before = self._before, step
+        steps = 1 if before is None else step - before
+        transfer = ReportedTransfer(computation, self._tell)
+        return PendingStep(step, transfer, math.nan, step_time_s / steps, since, steps=steps, changed_settings=[])
+
+    def rest(self, step: int) -> None:
+        """Every call is a record."""
+
+    def keep_pace(self, step: int) -> None:
+        """No other process is exchanged with."""
+
+    def restarting(self, recompute: Called) -> Called:
+        return recompute
+
+    def forget_update(self) -> None:
+        """No update is prevented."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
+        self._before = step
+
+    def close(self) -> None:
+        """Nothing is held."""
