@@ -47,7 +47,7 @@ ADAPTERS = "rmetric.monitor.adapters"
 @pytest.mark.parametrize(
     ("package", "name"),
     [
-        ("rmetric", "TrainingMonitor"), ("rmetric", "Alert"), ("rmetric", "RecomputeStep"),
+        ("rmetric", "TrainingMonitor"), ("rmetric", "RecomputeStep"),
         (ADAPTERS, "RMetricCallback"), (ADAPTERS, "RMetricLightning"), (ADAPTERS, "monitored"),
     ],
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, SupportsIndex
+from typing import Any, NoReturn, Self, SupportsFloat, SupportsIndex
 
 from rmetric.measurements import Observation
 from rmetric.monitor.arguments import hardware_report
@@ -13,9 +13,6 @@ from rmetric.monitor.ending import Failure
 from rmetric.monitor.guard import never_raises
 from rmetric.monitor.notes import note_of
 from rmetric.monitor.run_watch import RunWatch
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 class Monitor:
@@ -62,7 +59,7 @@ class Monitor:
     # -- in the training loop -----------------------------------------------------------------------------------------
 
     @never_raises(None)
-    def validation(self, loss: Tensor | float) -> None:
+    def validation(self, loss: SupportsFloat) -> None:
         """Report a validation loss, nats: that of the model after the latest step.
 
         The log has it at that step; detectors see it in the next record, or at the end one that is not finite. It is
@@ -71,7 +68,7 @@ class Monitor:
         self._run.validation(loss)
 
     @never_raises(None, ends=False)
-    def reward(self, reward: Tensor | float) -> None:
+    def reward(self, reward: SupportsFloat) -> None:
         """Report the reward of an agent's episode, or a mean of some; more is better.
 
         The next record has the mean of those reported since the record before. A loss that rises with the reward, or

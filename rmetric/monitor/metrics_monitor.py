@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
-from typing import Any
+from typing import Any, SupportsFloat
 
 from rmetric.detectors import DEFAULT_DETECTORS, StreamingDetector
 from rmetric.monitor.alerts import Alert
@@ -99,12 +99,12 @@ class MetricsMonitor(Monitor):
 
     def step(
         self,
-        loss: Any,
+        loss: SupportsFloat,
         *,
-        step: int | None = None,
-        grad_norm: Any = None,
-        learning_rate: Any = None,
-        update_rms: Any = None,
+        step: SupportsFloat | None = None,
+        grad_norm: SupportsFloat | None = None,
+        learning_rate: SupportsFloat | None = None,
+        update_rms: SupportsFloat | None = None,
     ) -> None:
         """Report a step, in every step or in every so many of them.
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.arguments import check_state, hardware_report
@@ -30,8 +30,6 @@ from rmetric.state import restore, state_of
 from rmetric.verdict import CALL_ORDER
 
 if TYPE_CHECKING:  # a loop without torch has none of these
-    from torch import Tensor
-
     from rmetric.monitor.answers import AnswerWatch
     from rmetric.monitor.repair.context import Recompute
     from rmetric.monitor.repair.runner import PolicyRunner
@@ -111,7 +109,7 @@ class RunWatch:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def step(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
+    def step(self, loss: SupportsFloat, recompute: Recompute | None) -> bool:
         """Watch one step; return whether to go on with its update.
 
         Raises ``TrainingStopped``, the verdict of a policy, on which the monitor is to be closed.
@@ -132,7 +130,7 @@ class RunWatch:
         return proceed
 
     @never_raises(True)
-    def _step(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
+    def _step(self, loss: SupportsFloat, recompute: Recompute | None) -> bool:
         try:
             self._start()
         finally:
@@ -159,7 +157,7 @@ class RunWatch:
             if step == self.step_number:
                 self.recorder.validation(step, loss)
 
-    def _record(self, loss: Tensor | float, recompute: Recompute | None) -> bool:
+    def _record(self, loss: SupportsFloat, recompute: Recompute | None) -> bool:
         self._since.loss = None
         computation, proceed = self.measurer.computation(self.step_number, loss), True
         if computation.loss is None:
@@ -211,7 +209,7 @@ class RunWatch:
             interval = {"event": "RECORD_INTERVAL", "step": self.step_number + 1, "steps": self.interval.steps}
             self.recorder.note(interval)
 
-    def _rest(self, loss: Tensor | float) -> None:
+    def _rest(self, loss: SupportsFloat) -> None:
         self._since.loss = self.measurer.usable(loss)
         self.order.step()
         self.clock.tick()
@@ -245,7 +243,7 @@ class RunWatch:
 
     # -- what the training loop tells ---------------------------------------------------------------------------------
 
-    def validation(self, loss: Tensor | float) -> None:
+    def validation(self, loss: SupportsFloat) -> None:
         self.clock.leave_out()  # an evaluation is no part of a step's time
         usable = self._usable(loss)
         if usable is None:
@@ -259,7 +257,7 @@ class RunWatch:
             self.recorder.validation(self.step_number, found)
         self.pipeline.note_evaluation(self.step_number, found)
 
-    def reward(self, reward: Tensor | float) -> None:
+    def reward(self, reward: SupportsFloat) -> None:
         if (usable := self._usable(reward)) is not None:
             self._since.rewards.append(float(usable))
 

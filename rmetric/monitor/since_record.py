@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from typing import Any, SupportsFloat
 
 
 @dataclass
@@ -20,7 +17,7 @@ class SinceRecord:
     rewards: list[float] = field(default_factory=list)
     planned_changes: int = 0
     """Changes that were announced."""
-    loss: Tensor | float | None = None
+    loss: SupportsFloat | None = None
     """Loss of the latest step, if it has no record."""
 
     @property
