@@ -13,7 +13,7 @@ from rmetric.engines.local import ONE_THREAD, start_ahead
 
 # Before torch and NumPy are imported, here and in what tests start: tiny models are fastest on one core, by ten times
 # where other tests run on the others.
-os.environ |= {**dict.fromkeys(ONE_THREAD, "1"), **os.environ}
+os.environ |= {**dict.fromkeys(ONE_THREAD, "1"), "KERAS_BACKEND": "torch", **os.environ}
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -44,11 +44,11 @@ def ends_alone(method: Method) -> Method:
     """
 
     @functools.wraps(method)
-    def alone(self: Any, *args: Any) -> None:
+    def alone(self: Any, *args: Any, **kwargs: Any) -> None:
         if self.closed:
             return
         try:
-            method(self, *args)
+            method(self, *args, **kwargs)
         except Exception as error:  # noqa: BLE001 - a monitor must not break what it watches
             LOGGER.warning("%s are no longer looked at: %s", self.watched, on_one_line(error))
             self.closed = True
