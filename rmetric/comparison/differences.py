@@ -67,7 +67,7 @@ class Differences(NamedTuple):
     def highest(self) -> tuple[float, float, float]:
         """The highest sum of the change-point, the highest jump, and the lowest p-value of a shift as −log10."""
         least = self.at_least(FLOOR)
-        shift = surprise(lowest_chance(self.values, least))
+        shift = 0.0 + surprise(lowest_chance(self.values, least))  # no -0.0
         return highest_sum(self.values, least), highest_jump(self.values, self.at_least(SINGLE)), shift
 
     @property

@@ -8,10 +8,10 @@ from itertools import combinations
 
 import numpy as np
 
-from rmetric.comparison import compare
+from rmetric.comparison import SIGNALS, compare
 from rmetric.comparison.differences import differences_of
 from rmetric.faults import HARDWARE_FAULTS
-from rmetric.records import Run
+from rmetric.records import Observations, Run
 from rmetric.states.series import noise
 
 
@@ -57,8 +57,10 @@ def shifted(pair: Pair, deviations: float) -> Pair:
     loss = other.stated("training_loss")
     before = (one.stated("training_loss")[rows_a] - loss[rows_b])[steps < onset]
     higher = deviations * noise(before[np.isfinite(before)])
-    columns = other.columns | {"training_loss": loss + np.where(other.step >= onset, higher, 0.0)}
-    b = replace(pair.b, observations=replace(other, columns=columns))
+    columns = {name: other[name] for name in SIGNALS} | {
+        "training_loss": loss + np.where(other.step >= onset, higher, 0.0)
+    }
+    b = replace(pair.b, observations=Observations(other.step, columns))
     return Pair(f"{pair.kind}, loss {deviations:g} deviations higher", pair.a, b, onset)
 
 
