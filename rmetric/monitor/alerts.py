@@ -12,6 +12,7 @@ from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import MACHINE_MEASUREMENTS, Observation
 from rmetric.monitor.kept_settings import Change
+from rmetric.plain_numbers import number_in_words
 from rmetric.robust.loss import UNIFORM_NATS
 
 Cause = Literal[
@@ -264,12 +265,3 @@ def _on_no_update(observation: Observation) -> str:
     if observation["learning_rate"] == 0.0:
         return f"The learning rate is 0: nothing is learned until it rises again. {advice.action}"
     return _in_full(replace(advice, causes=possible(advice.causes, observation["learning_rate"])))
-
-
-def number_in_words(value: float) -> str:
-    """A number that a person reads.
-
-    >>> number_in_words(0.00123456), number_in_words(float("inf"))
-    ('0.001235', 'not finite')
-    """
-    return "not finite" if math.isinf(value) else f"{value:.4g}"
