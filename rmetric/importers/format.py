@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers, are_places, nameless_cells
-from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
+from rmetric.importers.base import HEAD_BYTES, IMPORTERS, LOOKED_AT, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.dvclive import metric_tables
@@ -32,8 +32,6 @@ _UNWRITTEN = re.compile(r"\0{16,}")
 """What a file system leaves of a block that was not written when the machine went down."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
-MOST_ROWS = 64
-"""Lines in which a table, or one object a line, shows that it is one."""
 MOST_SHOWN = 20
 """Cells of a first line that a message shows."""
 _OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
@@ -169,7 +167,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
     """The objects in the first lines that are one each; of a document with a record in each line, only the last is."""
-    begun = [line for line in lines[:MOST_ROWS] if line.lstrip().startswith("{")]
+    begun = [line for line in lines[:LOOKED_AT] if line.lstrip().startswith("{")]
     found = []
     for line in begun:
         try:
@@ -200,7 +198,7 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
 def _has_rows(header: str, lines: Sequence[str]) -> bool:
     """Whether one of the first lines has as many cells, and a number: below a sentence with commas none has."""
     delimiter = delimiter_of(header)
-    rows = [row_values(line, delimiter) for line in lines[:MOST_ROWS]]
+    rows = [row_values(line, delimiter) for line in lines[:LOOKED_AT]]
     alike = (row for row in rows if row is not None and len(row) > header.count(delimiter))
     return any(isinstance(value, int | float) for row in alike for value in row)
 

@@ -16,7 +16,7 @@ from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
 
-HEAD_BYTES = 256
+COMPARED_BYTES = 256
 """Bytes at the start of a file by which one that was cut and written anew is told from one that was continued."""
 
 
@@ -74,7 +74,7 @@ def _of_folder(folder: Path) -> tuple[int, int]:
 
 def _head(file: Path) -> bytes:
     with open(file, "rb") as opened:
-        return opened.read(HEAD_BYTES)
+        return opened.read(COMPARED_BYTES)
 
 
 class WatchedLog:
