@@ -49,7 +49,7 @@ WHOLE_LOG = 0
 
 
 def place(path: str | Path, line: int) -> str:
-    """Where damage is, for a message."""
+    """Place of damage, for a message."""
     return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
 
 

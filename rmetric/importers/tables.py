@@ -1,4 +1,4 @@
-"""From rows to events: one way for all formats that are not this project's."""
+"""Events made of rows, in one way for all formats that are not this project's."""
 
 from __future__ import annotations
 

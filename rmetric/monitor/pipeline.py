@@ -214,7 +214,7 @@ class StepPipeline:
         }
 
     def _judge_times(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
-        """Who or what is slow, and lines for the log; a slow step that a worker is named for is not told of twice."""
+        """Reports of what is slow, and lines for the log; a slow step is told once where a worker is named for it."""
         if self._workers is None or pending.worker_times is None:
             return self._slow_steps([pending.step_time_s]), []
         times_WP = pending.worker_times.read()
