@@ -18,8 +18,8 @@ from rmetric.monitor.gradient_stamps import GradientStamp
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe, remove_hooks
 from rmetric.monitor.loop_probes.samples import TENSORS, WEIGHTS, is_same, sample_of
-from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
+from rmetric.network.modes import trains_as_in_evaluation
 from rmetric.robust.context import APART
 
 STEPS = 64

@@ -19,7 +19,7 @@ from rmetric.monitor.alerts import note_of_change
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.estimators import FROZEN_RECORDS, Estimators
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.kept_settings import Change
+from rmetric.monitor.kept_settings import SettingChange
 from rmetric.monitor.sinks import Announcer, JsonlSink, Sink, Sinks
 from rmetric.monitor.step_measurer import ArrivedStep
 from rmetric.network.structure import unwrapped
@@ -206,7 +206,7 @@ class Recorder:
         self._open = False
         self._sinks.close()
 
-    def _setting_changed(self, step: int, change: Change, **told: str) -> None:
+    def _setting_changed(self, step: int, change: SettingChange, **told: str) -> None:
         self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict(), **told})
 
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:

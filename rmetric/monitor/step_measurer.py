@@ -19,7 +19,7 @@ from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.dispersion.mean_loss import PendingMean
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.hardware import HardwareReport
-from rmetric.monitor.kept_settings import Change, KeptSettings
+from rmetric.monitor.kept_settings import KeptSettings, SettingChange
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
@@ -63,9 +63,9 @@ class PendingStep:
     ``None``: there are no such steps."""
     mean_loss: PendingMean | None = None
     """Mean of the workers' losses; ``None``: not exchanged."""
-    changed_settings: list[Change] | None = None
+    changed_settings: list[SettingChange] | None = None
     """Settings that have changed abruptly; ``None``: nobody looked."""
-    restored_settings: Sequence[Change] = ()
+    restored_settings: Sequence[SettingChange] = ()
     """Settings that are what they were again."""
     requiring: Sequence[bool] | None = None
     """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
@@ -88,7 +88,7 @@ class ArrivedStep:
     numbers: StepNumbers
     reports: Sequence[HardwareReport] = ()
     """Hardware events since the step before."""
-    changes: Sequence[Change] = ()
+    changes: Sequence[SettingChange] = ()
     """Abrupt changes of settings, and of what held in every step of the loop."""
     inside: MechanismResult | None = None
     """Results of the mechanism monitors, if it was their step."""
