@@ -26,9 +26,10 @@ SMALLEST = 1e-30
 """Entry of a gradient that is not divided by."""
 ALONG = 0.99
 """Least cosine between a target's gradient and that of a cross-entropy: of soft targets it has another direction."""
-ALIKE_WEIGHTED = 0.8
-"""Least cosine between the gradient of all targets and that of their mean cross-entropy: the targets of one class have
-about the same weight. If the loss is maximised, those of the class that is predicted next would have any weight."""
+ROUGHLY = 0.7
+"""The same where only the targets matter: the loss may smooth labels, or scale the logits. Also for all targets as one:
+those of one class weigh about the same. Where a loss is maximised, the class predicted next seems the target, with any
+weight."""
 
 
 class TargetProbe:
@@ -134,24 +135,25 @@ class _Targets:
         self._expected, self._others = (each.scatter(1, self._targets, 0.0) for each in (expected, of_logits))
         lowest = gradient.amin(1, keepdim=True)
         of_classes = (total * (total - lowest)).abs() <= ROUNDED * lowest.square()  # its sum is 0, or the least entry
-        self._along = self._counted & of_classes[:, 0] & (_cosine(self._others, self._expected) > ALONG)
+        self._cosine = _cosine(self._others, self._expected).where(of_classes[:, 0], 0.0)
 
     def alike(self) -> Tensor:
         """Whether all are of one class; NaN: they are few, or the gradient is not that of their cross-entropy."""
         targets, classes = self._targets[:, 0], self._logs.shape[1]
-        alike = targets.where(self._along, -1).amax() == targets.where(self._along, classes).amin()
-        known = (self._along.sum() >= TARGETS) & (2 * self._along.sum() > self._counted.sum())
-        weighted = _cosine(self._others.flatten()[None], self._expected.flatten()[None])[0] > ALIKE_WEIGHTED
-        return alike.float().where(known & (weighted | ~alike), math.nan)
+        along = self._counted & (self._cosine > ROUGHLY)
+        alike = targets.where(along, -1).amax() == targets.where(along, classes).amin()
+        known = (along.sum() >= TARGETS) & (2 * along.sum() > self._counted.sum())
+        as_one = _cosine(self._others.flatten()[None], self._expected.flatten()[None])[0] > ROUGHLY
+        return alike.float().where(known & (as_one | ~alike), math.nan)
 
     def classes(self) -> Tensor:
         """Number of classes, and the mean cross-entropy, nats; NaN: the gradient is not that of one."""
         mean = -self._logs.gather(1, self._targets)[:, 0].where(self._counted, 0.0).sum() / self._counted.sum()
-        is_one = (self._along | ~self._counted).all()
+        is_one = ((self._cosine > ALONG) | ~self._counted).all()
         return torch.stack([torch.full_like(mean, self._logs.shape[1]), mean]).where(is_one, math.nan)
 
 
 def _cosine(one: Tensor, other: Tensor) -> Tensor:
     """Cosine of each row, however small its entries are."""
-    scaled = (functional.normalize(each, p=math.inf, dim=1, eps=SMALLEST) for each in (one, other))
-    return functional.cosine_similarity(*scaled)
+    one, other = (functional.normalize(each, p=math.inf, dim=1, eps=SMALLEST) for each in (one, other))
+    return functional.cosine_similarity(one, other)

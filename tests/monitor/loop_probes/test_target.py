@@ -80,6 +80,12 @@ def test_targets_of_a_loss_that_is_maximised_are_not_the_class_that_all_are_pred
     assert seen(lambda outputs: -loss(outputs, SEVERAL % 4), logits) != 1.0
 
 
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_targets_of_one_class_are_known_where_the_loss_scales_the_logits(scale: float) -> None:
+    logits = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    assert seen(lambda outputs: functional.cross_entropy(scale * outputs, ONE), logits) == 1.0
+
+
 @pytest.mark.parametrize("lead", [0.0, 5.0, 12.0])
 @pytest.mark.parametrize("weight", [None, torch.tensor([0.01, 1.0, 5.0, 1.0, 100.0])], ids=["alike", "weighted"])
 def test_targets_of_one_class_are_known_however_well_they_are_predicted(lead: float, weight: Tensor | None) -> None:
