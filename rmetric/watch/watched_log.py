@@ -12,6 +12,8 @@ from stat import S_ISDIR
 from rmetric.errors import UserError
 from rmetric.importers import AUTO
 from rmetric.importers.format import files_of_folder
+from rmetric.importers.log_names import Place
+from rmetric.importers.trainer_state import STATE, is_of_checkpoint
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
@@ -92,13 +94,16 @@ class WatchedLog:
         As in :func:`rmetric.diagnosis.diagnose`.
     silent_after_s
         As in :class:`~rmetric.watch.watched_run.Silence`.
+    within
+        The folder of all that is watched, which names of runs leave out.
     """
 
     def __init__(
         self, path: Path, format: str = AUTO, mapping: Mapping[str, str] | None = None,
-        silent_after_s: float | None = None,
+        silent_after_s: float | None = None, *, within: Path | None = None,
     ) -> None:  # fmt: skip
         self.path = path
+        self._within = within
         self.runs: list[WatchedRun] = []
         """In the order in which they began."""
         self.problem = ""
@@ -204,11 +209,16 @@ class WatchedLog:
             self.runs[self.runs.index(known)] = self._current[portion.run] = again
             known = again
         elif known is None or starts_again:
-            name = portion.run if known is None else f"{portion.run}-{len(self.runs) + 1}"
-            known = WatchedRun(name, str(self.path), self._silent_after_s)
+            number = "" if known is None else f"-{len(self.runs) + 1}"
+            known = WatchedRun(self._name_of(portion.run) + number, str(self.path), self._silent_after_s)
             self._current[portion.run] = known
             self.runs.append(known)
         return known
+
+    def _name_of(self, run: str) -> str:
+        """Name of a run of the log, the same in all checkpoints, and whatever other logs there will be."""
+        place = Place.of(self.path.parents[1] / STATE if is_of_checkpoint(self.path) else self.path, run)
+        return place.below(self._within or place.folder)
 
     def _was_told(self, news: News, portion: Portion) -> bool:
         """Whether news are a finding that has been told: what it is about is the same as before the log was cut."""
