@@ -26,7 +26,7 @@ _APART = {"non_finite", "mechanism"}
 _NUMBERS = {float, int}
 
 
-class Batch(dict[str, Any]):
+class RecordBatch(dict[str, Any]):
     """Consecutive METRICS records, each with the same fields and with usable numbers alone.
 
     It takes their place in a stream of events, under the number of their first line; the other lines follow. As an
@@ -51,7 +51,7 @@ class Batch(dict[str, Any]):
         """``alerts`` of each record, whatever that is; ``None``: it has none."""
 
     @classmethod
-    def of(cls, rows: Sequence[Event]) -> Batch | None:
+    def of(cls, rows: Sequence[Event]) -> RecordBatch | None:
         """Batch of METRICS records with the same fields; ``None`` if one of them has fields that are no numbers."""
         fields = rows[0].keys()
         if not {"event", "step"} <= fields or not _APART.isdisjoint(fields):
@@ -82,7 +82,7 @@ def batched(events: Sequence[Event], line: int) -> Iterator[NumberedEvent]:
     for _, alike in groupby(map(tuple, events)):  # by names and order of the fields
         end = begin + len(list(alike))
         rows = events[begin:end]
-        batch = Batch.of(rows) if len(rows) >= FEWEST else None
+        batch = RecordBatch.of(rows) if len(rows) >= FEWEST else None
         if batch is None:
             yield from enumerate(rows, line + begin)
         else:

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import orjson
 
-from rmetric.batches import COLUMNS, Batch
+from rmetric.batches import COLUMNS, RecordBatch
 from rmetric.compiled import compiled, interruptible
 from rmetric.records import MAX_STEP, Event
 
@@ -47,7 +47,7 @@ class LinePattern:
     def of(cls, line: bytes) -> LinePattern | None:
         """Pattern of a line; ``None`` if values in it are no numbers, or it is in the layout of another writer."""
         record = orjson.loads(line)
-        if Batch.of([record]) is None:
+        if RecordBatch.of([record]) is None:
             return None
         for write in (orjson.dumps, _written_by_python):
             try:
@@ -58,7 +58,7 @@ class LinePattern:
                 return pattern
         return None
 
-    def batch(self, lines: bytes, begin: int = 0) -> tuple[Batch | None, int]:
+    def batch(self, lines: bytes, begin: int = 0) -> tuple[RecordBatch | None, int]:
         """The records of the lines from a place on that follow the pattern, and the place of the next line.
 
         ``None`` if there is no such line, or their steps do not increase; what follows the last line feed is no line.
@@ -72,7 +72,7 @@ class LinePattern:
         if not rows or not (step[:-1] < step[1:]).all():
             return None, begin
         made = partial(_parsed, lines[begin:end])
-        return Batch(made, step, table[:rows, : len(COLUMNS)], [self._alerts] * rows), end
+        return RecordBatch(made, step, table[:rows, : len(COLUMNS)], [self._alerts] * rows), end
 
 
 def _parsed(lines: bytes) -> list[Event]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
-from rmetric.batches import Batch, NumberedEvent, batched
+from rmetric.batches import NumberedEvent, RecordBatch, batched
 from rmetric.compiled import pays
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
@@ -49,7 +49,7 @@ WHOLE_LOG = 0
 
 
 def place(path: str | Path, line: int) -> str:
-    """Where damage is, for a message."""
+    """Place of damage, for a message."""
     return str(path) if line == WHOLE_LOG else f"{path}, line {line}"
 
 
@@ -98,7 +98,7 @@ def read_events(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent
 
 
 def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEvent]:
-    """The same; a :class:`~rmetric.batches.Batch` stands for records that can be read together."""
+    """The same; a :class:`~rmetric.batches.RecordBatch` stands for records that can be read together."""
     pattern: LinePattern | None = None
     for first, block in _blocks(path, on_damage):
         begin = 0
@@ -115,7 +115,7 @@ def read_batches(path: str | Path, on_damage: OnDamage) -> Iterator[NumberedEven
             yield from _parsed_singly(block, first, on_damage)
             continue
         found = list(batched(events, first))
-        if isinstance(found[-1][1], Batch) and len(block) >= BLOCK_BYTES:  # in a short log it would not pay
+        if isinstance(found[-1][1], RecordBatch) and len(block) >= BLOCK_BYTES:  # in a short log it would not pay
             pattern = _pattern_of(block)
         yield from found
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.batches import COLUMNS, Batch, NumberedEvent
+from rmetric.batches import COLUMNS, NumberedEvent, RecordBatch
 from rmetric.log_lines import OnDamage, named_non_finite, read_batches, strict
 from rmetric.measurements import MEASUREMENTS, MECHANISM, VERDICTS, in_convention
 from rmetric.records import MAX_STEP, START, Event, Observations, Run, fresh_evaluations, held, whole_step
@@ -48,7 +48,7 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
     gathered, last_step = _Gathered(), -1
     for numbered in events:
         for line, event in _in_one_piece(numbered, last_step):
-            if isinstance(event, Batch):
+            if isinstance(event, RecordBatch):
                 last_step = int(event.step[-1])
                 gathered = yield from _filled(gathered, event, size)
                 continue
@@ -69,7 +69,7 @@ def chunks(events: Iterable[NumberedEvent], on_damage: OnDamage, size: int = CHU
         yield gathered.chunk()
 
 
-def _filled(gathered: _Gathered, batch: Batch, size: int) -> Generator[Chunk, None, _Gathered]:
+def _filled(gathered: _Gathered, batch: RecordBatch, size: int) -> Generator[Chunk, None, _Gathered]:
     """The chunks that a batch fills up; returns what is gathered after them."""
     begin = 0
     while begin < len(batch.step):
@@ -85,7 +85,9 @@ def _filled(gathered: _Gathered, batch: Batch, size: int) -> Generator[Chunk, No
 def _in_one_piece(numbered: NumberedEvent, last_step: int) -> Iterable[NumberedEvent]:
     """An event as it is; a batch that does not begin after ``last_step`` record by record."""
     line, event = numbered
-    return enumerate(event.rows(), line) if isinstance(event, Batch) and event.step[0] <= last_step else (numbered,)
+    return (
+        enumerate(event.rows(), line) if isinstance(event, RecordBatch) and event.step[0] <= last_step else (numbered,)
+    )
 
 
 def _usable_step(step: Any, last_step: int, line: int, on_damage: OnDamage) -> int | None:
@@ -129,7 +131,7 @@ class _Gathered:
         self._alerts = get("alerts")
         self.steps.append(step)
 
-    def add_batch(self, batch: Batch, rows: slice) -> None:
+    def add_batch(self, batch: RecordBatch, rows: slice) -> None:
         self._values.frombytes(batch.numbers[rows].tobytes())
         self.steps.frombytes(batch.step[rows].tobytes())
         self._alerts = batch.alerts[rows][-1]

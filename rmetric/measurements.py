@@ -19,9 +19,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Annotated, Literal, get_type_hints
+from typing import Annotated, Any, Literal, Self, get_type_hints
 
 Merge = Literal["mean", "max", "min", "sum", "last", "latest", "mode"]
 """How several values become one. ``last``: the value at the record's step; ``latest``: the latest known one, with which
@@ -128,6 +129,19 @@ class Observation:
         if name in MECHANISM:
             return self.mechanism.get(name, math.nan)
         return getattr(self, _FIELD_OF.get(name, name))
+
+    def but_with(self, **values: Any) -> Self:
+        """A copy with some other values, by field.
+
+        Not with ``dataclasses.replace``: a NaN that is passed in was measured, so what was not would become infinite.
+
+        >>> Observation(1, training_loss=2.0).but_with(step=3)["grad_norm"]
+        nan
+        """
+        other = copy(self)
+        for name, value in values.items():
+            setattr(other, name, value)
+        return other
 
     @property
     def announced(self) -> bool:

@@ -1,4 +1,4 @@
-"""Numbers as files hold them: finite, and to so many digits."""
+"""Numbers as files hold them, finite and to so many digits, and as people read them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def rounded(value: Any, digits: int) -> Any:
     if isinstance(value, list | tuple):
         return [rounded(item, digits) for item in value]
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
+
+
+def number_in_words(value: float, *, digits: int = 4, missing: str = "not measured") -> str:
+    """A measurement that a person reads, to so many significant digits; ``missing`` for NaN.
+
+    >>> number_in_words(0.00123456), number_in_words(float("inf")), number_in_words(float("nan"))
+    ('0.001235', 'not finite', 'not measured')
+    """
+    if math.isnan(value):
+        return missing
+    return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"

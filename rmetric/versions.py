@@ -82,7 +82,7 @@ def _with_imports(file: Path, folder: Path) -> set[Path]:
 
 
 def _imports(file: Path, folder: Path) -> Iterator[Path]:
-    """Where the modules that a file imports, in its functions too, may stand; with the packages around them."""
+    """Files that may hold the modules a file imports, in its functions too; with the packages around them."""
     try:
         nodes = ast.walk(ast.parse(file.read_bytes()))
     except (SyntaxError, ValueError):  # compiled, or broken

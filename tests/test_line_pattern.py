@@ -10,7 +10,7 @@ import orjson
 import pytest
 from hypothesis import example, given
 
-from rmetric.batches import COLUMNS, Batch
+from rmetric.batches import COLUMNS, RecordBatch
 from rmetric.line_pattern import LinePattern
 from tests.helpers import any_float, bits
 
@@ -18,7 +18,7 @@ LINE = b'{"event":"METRICS","step":%d,"training_loss":%b,"note":"a \\"step\\":5"
 PATTERN = LinePattern.of(LINE % (1, b"2.5"))
 
 
-def _whole(lines: bytes) -> Batch | None:
+def _whole(lines: bytes) -> RecordBatch | None:
     """The batch of some lines if all of them follow the pattern."""
     assert PATTERN is not None
     batch, end = PATTERN.batch(lines)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 import rmetric
-from rmetric.batches import Batch, NumberedEvent
+from rmetric.batches import NumberedEvent, RecordBatch
 from rmetric.errors import UserError
 from rmetric.line_pattern import LinePattern  # imports Numba: from then on patterns are used
 from rmetric.log_lines import BLOCK_BYTES, MAX_LINE_BYTES, OnDamage, numbered_lines, read_batches, read_events
@@ -295,7 +295,7 @@ def test_no_line_passes_as_a_part_of_another_one(tmp_path: Path) -> None:
 def test_a_log_of_many_records_is_read_in_batches(tmp_path: Path) -> None:
     lines = [RECORD % step + b"\n" for step in range(1, 2000)]
     events = [event for _, event in read_batches(_write(tmp_path, START, *lines, END), _undamaged)]
-    batches = [event for event in events if isinstance(event, Batch)]
+    batches = [event for event in events if isinstance(event, RecordBatch)]
     assert sum(len(batch.step) for batch in batches) == 1999
     assert len(events) == len(batches) + 2 < 10
 

@@ -78,7 +78,7 @@ def test_a_script_opens_with_its_command_and_stays_thin(script: str) -> None:
     [
         "run_modern_experiments.py --backend torch", "-m studies.zoo.record", "-m studies.loops.record",
         "-m studies.gpu.run", "-m studies.states.recall", "benchmarks/monitor.py", "benchmarks/repair.py",
-        "benchmarks/mechanism.py", "benchmarks/shared_machine.py",
+        "benchmarks/mechanism.py", "benchmarks/shared_machine.py", "-m rmetric.live.models.memory",
     ],
 )  # fmt: skip
 def test_training_without_torch_says_what_to_install(command: str, tmp_path: Path) -> None:

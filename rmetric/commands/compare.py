@@ -33,16 +33,19 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare, print, and tell by the exit status."""
     from rmetric.comparison import compare
+    from rmetric.importers.log_names import shown_names
 
     options = reading(args)
-    found = compare(*(_only_run(log, options) for log in (args.a, args.b)))
+    (log_a, a), (log_b, b) = (_only_run(log, options) for log in (args.a, args.b))
+    a.name, b.name = shown_names([(log_a, a.name), (log_b, b.name)])
+    found = compare(a, b)
     print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if args.json else found)
     if not found.compared:
         return UNUSABLE
     return FOUND if found.first else 0
 
 
-def _only_run(log: Path, options: dict[str, Any]) -> Run:
+def _only_run(log: Path, options: dict[str, Any]) -> tuple[Path, Run]:
     from rmetric.errors import UserError
     from rmetric.importers import runs_of
 
@@ -52,4 +55,4 @@ def _only_run(log: Path, options: dict[str, Any]) -> Run:
     runs = [one.run for one in runs_of(logs[0], **options)]
     if len(runs) != 1:
         raise UserError(f"{log} holds {len(runs)} runs, and one is due; convert it to a folder of logs first")
-    return runs[0]
+    return logs[0], runs[0]

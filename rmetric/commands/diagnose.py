@@ -6,6 +6,8 @@ import argparse
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmetric.commands.logs import FOUND, UNUSABLE, add_logs, each, reading
@@ -45,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
 
     options = reading(args)
     found = list(each(args.logs, lambda log: diagnose_runs(log, **options)))
-    diagnoses = [diagnosis for diagnosis in found if diagnosis is not None]
+    diagnoses = _told_apart([diagnosis for diagnosis in found if diagnosis is not None])
     if diagnoses:
         print(_as_json(diagnoses, sarif=args.sarif) if args.json or args.sarif else _as_text(diagnoses))
     if len(diagnoses) < len(found) or any(one.nothing_to_judge or one.largely_unread for one in diagnoses):
@@ -53,6 +55,14 @@ def run(args: argparse.Namespace) -> int:
     least = SEVERITIES.index(args.fail_on)
     grave = any(one.severity is not None and SEVERITIES.index(one.severity) >= least for one in diagnoses)
     return FOUND if grave else 0
+
+
+def _told_apart(diagnoses: Sequence[Diagnosis]) -> list[Diagnosis]:
+    """Diagnoses of several logs, no two runs of one name."""
+    from rmetric.importers.log_names import shown_names
+
+    names = shown_names([(Path(one.source), one.run) for one in diagnoses])
+    return [replace(one, run=name) for one, name in zip(diagnoses, names, strict=True)]
 
 
 def _as_text(diagnoses: Sequence[Diagnosis]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ def add_parser(commands: Any, summary: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read all, write the page, say where it is."""
     from rmetric.importers import portions_of
+    from rmetric.importers.log_names import shown_names
+    from rmetric.log_lines import plain_text
     from rmetric.report import ReportedRun, write_report
 
     if args.out.is_dir():
@@ -48,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     found = list(each(args.logs, reported))
     runs = [run for run in found if run is not None]
     if runs:
+        names = shown_names([(Path(run.diagnosis.source), run.diagnosis.run) for run in runs])
+        runs = [replace(run, name=plain_text(name)) for run, name in zip(runs, names, strict=True)]
         args.out.parent.mkdir(parents=True, exist_ok=True)
         write_report(runs, args.out)
         size_kb = args.out.stat().st_size / 1000

@@ -26,6 +26,8 @@ class ChangePoint(NamedTuple):
     """Index of the value at which it was certain."""
     noise: float
     """Standard deviation of the latest values before ``begin``, robust (1.4826 MAD)."""
+    shift: float = math.nan
+    """How far the median has moved where a level lasts; NaN for other changes."""
 
 
 def change_point(values: NDArray[np.float64], smallest: float, threshold: float) -> ChangePoint | None:
@@ -71,6 +73,25 @@ def certain_after(threshold: float) -> int:
 def highest_sum(values: NDArray[np.float64], smallest: float) -> float:
     """The highest sum of a series: the threshold that it would have just kept."""
     return max((excursion.sum for excursion, _ in _excursions(values, smallest)), default=0.0)
+
+
+def measured(values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Indices of the values that are numbers, up to the first that is infinite: that is a change by itself."""
+    infinite = np.flatnonzero(np.isinf(values))
+    return np.flatnonzero(~np.isnan(values[: infinite[0]] if len(infinite) else values))
+
+
+def best_split(values: NDArray[np.float64]) -> int:
+    """Length of the first of two parts whose means differ most, for the variance that this leaves in them.
+
+    >>> best_split(np.array([0.1, -0.1, 0.0, 2.1, 1.9]))
+    3
+    """
+    first = np.arange(1, len(values))
+    rest = len(values) - first
+    sums = np.cumsum(values)
+    apart = (sums[-1] - sums[:-1]) / rest - sums[:-1] / first
+    return int(np.argmax(first * rest * apart**2)) + 1
 
 
 @dataclass

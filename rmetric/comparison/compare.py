@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rmetric.comparison.change_point import WARM_UP, ChangePoint, certain_after, change_point, highest_sum
-from rmetric.comparison.resolution import decimals_of, resolution, rounding
-from rmetric.comparison.scale_jump import highest_jump, scale_jump
+from rmetric.comparison.change_point import WARM_UP, certain_after
+from rmetric.comparison.differences import FLOOR, POSITIVE, THRESHOLDS, Mean, differences_of
+from rmetric.comparison.resolution import decimals_of, rounding
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
 from rmetric.records import Run
@@ -25,13 +25,6 @@ SIGNALS = {
     "grad_norm": "gradient norm", "update_rms": "update RMS", "sigma_sq": "variance of the gradients",
 }  # fmt: skip
 """Signals that are compared, and their names. Step times are the machine's and differ from run to run."""
-THRESHOLDS = {
-    "training_loss": 90.0, "validation_loss": 15.0, "grad_norm": 80.0, "update_rms": 220.0, "sigma_sq": 70.0,
-}  # fmt: skip
-"""Signal → sum of the change-point above which a difference is more than noise. The highest of 360 pairs of healthy
-runs of other seeds are 62.9, 6.9, 57.8, 201.9 and 29.6 (``python -m studies.compare --half all --fit``)."""
-POSITIVE = frozenset({"grad_norm", "update_rms", "sigma_sq"})
-"""Signals whose logarithms are compared."""
 PLANNED = frozenset({"learning_rate"})
 """Signals without noise."""
 DIGITS, ALL_DIGITS = 6, 17
@@ -39,9 +32,6 @@ DIGITS, ALL_DIGITS = 6, 17
 LEVEL = 10.0
 """Units of noise by which each quarter of the difference of runs that differ throughout lies off 0. The whole of 444
 pairs of healthy runs of other seeds comes to 3.2 at most; kinds whose seeds learn at another time come to more."""
-FLOOR, SINGLE = 1e-6, 1e-7
-"""Smallest noise whose mean is judged, and smallest difference whose growth is: shares of the usual size of a signal.
-Single precision rounds to the second."""
 SHARED = 3
 """Common values of a signal that are identical from the start, each unlike the one before, in runs of one seed."""
 
@@ -56,16 +46,18 @@ class Difference:
     certain_at: int
     """Step at which it exceeded what noise explains; ``step`` itself where the runs were identical before."""
     a: float
-    """Value of the first run at ``step``."""
+    """Value of the first run at ``step``; median from there up to ``certain_at`` where a level differs."""
     b: float
-    """Value of the second one."""
+    """That of the second one."""
     noise: float
     """Robust standard deviation of the latest differences before (of logarithms: gradients, updates); 0: identical
     before; NaN: not known and not needed, since nothing is before or one of the two is not finite."""
     or_before: bool = False
     """True if it may have begun earlier: at the first step that is judged it was there."""
     throughout: bool = False
-    """True if it is one of the level, from the first common step on: values are medians up to ``certain_at``."""
+    """True if the level differs from the first common step on."""
+    shift: float = math.nan
+    """How far the level of b less a (of logarithms: gradients, updates) moved at ``step``; NaN unless that lasts."""
 
     @property
     def sentence(self) -> str:
@@ -78,13 +70,18 @@ class Difference:
                 f"{SIGNALS[self.signal]} {a} and {b} in the median, from step {self.step:,} on; from step to step the "
                 f"differences {unit}have a deviation of {self.noise:.2g}"
             )
+        before = f"the latest differences {unit}before had a deviation of {self.noise:.2g} (1.4826 MAD)"
+        if not math.isnan(self.shift):
+            return (
+                f"{SIGNALS[self.signal]} {a} and {b} in the median of steps {self.step:,} to {self.certain_at:,}: the "
+                f"difference {unit}has moved by {self.shift:+.2g} and stays there; {before}"
+            )
         values = f"{SIGNALS[self.signal]} {a} and {b} at step {self.step:,}{earlier}"
         if self.noise == 0.0:
             return f"{values}; identical before"
         if math.isnan(self.noise):
             return values
-        later = f", certain at step {self.certain_at:,}"
-        return f"{values}{later}; the latest differences {unit}before had a deviation of {self.noise:.2g} (1.4826 MAD)"
+        return f"{values}, certain at step {self.certain_at:,}; {before}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +100,9 @@ class Comparison:
     """By step."""
     alike: tuple[str, ...]
     """Signals without a difference."""
+    late: Mapping[str, Mean]
+    """Signal that is alike and not identical → b less a (of logarithms: gradients, updates) in the mean of the second
+    half; a signal with few values is left out."""
     not_compared: Mapping[str, str]
     """Signal → why it cannot be compared."""
 
@@ -124,11 +124,20 @@ class Comparison:
             return "nothing could be compared: no common step"
         return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
 
+    @property
+    def _late_means(self) -> list[str]:
+        return [
+            f"{SIGNALS[name]} {mean:+.2g} [{low:+.2g}, {high:+.2g}]{' of the logarithms' * (name in POSITIVE)}"
+            for name, (mean, low, high) in self.late.items()
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """All of it for JSON; a number that is not finite is left out."""
         found = [{**vars(one), "sentence": one.sentence} for one in self.differences]
         finite = [{name: value for name, value in one.items() if is_finite(value)} for one in found]
-        return {**vars(self), "differences": finite, "alike": list(self.alike), "not_compared": dict(self.not_compared)}
+        late = {signal: mean._asdict() for signal, mean in self.late.items()}
+        of_signals = {"alike": list(self.alike), "late": late, "not_compared": dict(self.not_compared)}
+        return {**vars(self), "differences": finite, **of_signals}
 
     def __str__(self) -> str:
         lines = [f"{plain_text(self.a)} and {plain_text(self.b)}: {self.steps:,} common steps"]
@@ -138,6 +147,8 @@ class Comparison:
         lines += [f"  {one.sentence}" for one in self.differences[1:]]
         if self.alike:
             lines.append(f"alike: {', '.join(SIGNALS[name] for name in self.alike)}")
+        if self.late:
+            lines.append(f"second run less first in the mean of the last half [95 %]: {'; '.join(self._late_means)}")
         lines += [f"not compared: {SIGNALS[name]} ({why})" for name, why in self.not_compared.items()]
         return "\n".join(lines)
 
@@ -148,9 +159,10 @@ def compare(a: Run, b: Run) -> Comparison:
     Values are equal if they are within the rounding of the log with fewer digits
     (:func:`~rmetric.comparison.resolution.rounding`). Runs in which all noisy signals are identical at first, and move
     there, share seed and machine: the first difference is exact. Else the differences up to a step say what noise is,
-    and a change-point of their mean (:func:`~rmetric.comparison.change_point`) or a jump of their magnitude
-    (:func:`~rmetric.comparison.scale_jump.scale_jump`) what is more; runs whose differences lie off 0 from the start
-    differ throughout.
+    and a change-point of their mean (:func:`~rmetric.comparison.change_point`), a jump of their magnitude
+    (:func:`~rmetric.comparison.scale_jump.scale_jump`) or a shift of their level that lasts
+    (:func:`~rmetric.comparison.level_shift.level_shift`) what is more; runs whose differences lie off 0 from the start
+    differ throughout. Two seeds that wander apart slowly are alike: :attr:`Comparison.late` says how far they are.
     """
     steps, rows_a, rows_b = np.intersect1d(a.observations.step, b.observations.step, return_indices=True)
     columns = {name: tuple(run.observations.stated(name) for run in (a, b)) for name in SIGNALS}
@@ -166,6 +178,7 @@ def compare(a: Run, b: Run) -> Comparison:
     parted = min((both.parted for both in noisy), default=math.inf)
     shared = any(both.changes_before(parted) >= SHARED for both in noisy)
     differences, alike, missing = [], [], {}
+    late: dict[str, Mean] = {}
     for name, both in common.items():
         first = _first_unequal if shared or name in PLANNED else _first_apart
         found = first(name, both, steps[both.rows]) if len(both.unequal) else both.why_none
@@ -175,6 +188,8 @@ def compare(a: Run, b: Run) -> Comparison:
             missing[name] = found
         else:
             alike.append(name)
+            mean = differences_of(name, both.other, both.one).late if len(both.unequal) else None
+            late |= {name: mean} if mean else {}
     parted = min((both.parted for both in common.values()), default=math.inf)
     measured = np.zeros(len(steps), dtype=bool)
     for both in noisy:
@@ -187,53 +202,9 @@ def compare(a: Run, b: Run) -> Comparison:
         identical_until=int(steps[identical[-1]]) if len(identical) >= SHARED else None,
         differences=tuple(sorted(differences, key=lambda difference: difference.step)),
         alike=tuple(alike),
+        late=late,
         not_compared=missing,
     )
-
-
-class Differences(NamedTuple):
-    """Differences of two columns in the unit in which they are compared."""
-
-    values: Floats
-    """Shape (n,); infinite where one alone is not finite."""
-    size: float
-    """Usual size of the columns."""
-    resolution: float
-    """What the coarser log tells apart."""
-
-    def at_least(self, share: float) -> float:
-        """What counts as no difference: a share of the usual size, and what the log does not tell apart."""
-        return max(self.resolution, share * self.size)
-
-    def first_change(self, threshold: float) -> ChangePoint | None:
-        """The first change of the mean, by its threshold, or of the magnitude."""
-        mean = change_point(self.values, self.at_least(FLOOR), threshold)
-        changes = mean, scale_jump(self.values, self.at_least(SINGLE))
-        return min((change for change in changes if change), key=lambda change: change.begin, default=None)
-
-    @property
-    def highest(self) -> tuple[float, float]:
-        """The highest sum of the change-point, and the highest jump."""
-        return highest_sum(self.values, self.at_least(FLOOR)), highest_jump(self.values, self.at_least(SINGLE))
-
-
-def differences_of(name: str, one: Floats, other: Floats) -> Differences:
-    """Differences of two columns of a signal, or of their logarithms."""
-    step, size = np.fmax(resolution(one), resolution(other)), np.abs(one)
-    if name in POSITIVE:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            step, size = step / size, np.ones(1)
-            one, other = np.log(one), np.log(other)
-    with np.errstate(invalid="ignore"):
-        difference = one - other
-    difference = np.where(np.isinf(one) != np.isinf(other), np.inf, difference)
-    return Differences(difference, _usual(size), _usual(step))
-
-
-def _usual(values: Floats) -> float:
-    """Median of the finite values; 0 if there are none."""
-    finite = values[np.isfinite(values)]
-    return float(np.median(finite)) if len(finite) else 0.0
 
 
 @dataclass(frozen=True)
@@ -298,10 +269,11 @@ def _first_apart(name: str, both: _Common, steps: NDArray[np.int64]) -> Differen
         least = certain_after(THRESHOLDS[name])
         told = f"the first {WARM_UP} tell what noise is, and a difference takes {least} more"
         return None if len(steps) >= WARM_UP + least else f"{len(steps)} common values; {told}"
-    at, certain, noise = found
+    at, certain, noise, shift = found
+    rows = slice(at, at + 1 if math.isnan(shift) else certain + 1)
     return Difference(
-        signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(one[at]), b=float(other[at]),
-        noise=noise, or_before=at == WARM_UP < certain,
+        signal=name, step=int(steps[at]), certain_at=int(steps[certain]), a=float(np.median(one[rows])),
+        b=float(np.median(other[rows])), noise=noise, or_before=at == WARM_UP < certain, shift=-shift,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from rmetric.comparison.change_point import WARM_UP, ChangePoint
+from rmetric.comparison.change_point import WARM_UP, ChangePoint, best_split, measured
 from rmetric.robust.reference import NORMAL
 
 Floats = NDArray[np.float64]
@@ -48,7 +48,7 @@ def scale_jump(values: Floats, smallest: float) -> ChangePoint | None:
     if not len(high):
         return None
     first = WARM_UP + int(high[0])
-    begin = max(WARM_UP, first - BEFORE + _best_split(logs[first - BEFORE : first + AFTER]))
+    begin = max(WARM_UP, first - BEFORE + best_split(logs[first - BEFORE : first + AFTER]))
     noise = NORMAL * float(np.median(np.abs(values[rows[begin - WARM_UP : begin]])))
     alarm = min(begin + AFTER, len(rows)) - 1
     return ChangePoint(int(rows[begin]), int(rows[alarm]), max(noise, smallest))
@@ -61,10 +61,8 @@ def highest_jump(values: Floats, smallest: float) -> float:
 
 def _logarithms(values: Floats, smallest: float) -> tuple[NDArray[np.intp], Floats]:
     """Indices of the values that are judged, and the logarithms of their magnitudes."""
-    infinite = np.flatnonzero(np.isinf(values))
-    judged = values[: infinite[0]] if len(infinite) else values
-    rows = np.flatnonzero(~np.isnan(judged))
-    return rows, np.log(np.maximum(np.abs(judged[rows]), max(smallest, 1e-300)))
+    rows = measured(values)
+    return rows, np.log(np.maximum(np.abs(values[rows]), max(smallest, 1e-300)))
 
 
 def _gaps(logs: Floats) -> Floats:
@@ -88,12 +86,3 @@ def _ranked(values: Floats, window: int, rank: int) -> Floats:
     windows = sliding_window_view(values, window)
     parts = np.array_split(windows, 1 + len(windows) // AT_ONCE)
     return np.concatenate([np.partition(part, rank, axis=1)[:, rank] for part in parts])
-
-
-def _best_split(logs: Floats) -> int:
-    """Length of the first of two parts whose means differ most, for the variance that this leaves in them."""
-    first = np.arange(1, len(logs))
-    rest = len(logs) - first
-    sums = np.cumsum(logs)
-    apart = (sums[-1] - sums[:-1]) / rest - sums[:-1] / first
-    return int(np.argmax(first * rest * apart**2)) + 1

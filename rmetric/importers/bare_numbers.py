@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rmetric.batches import NumberedEvent
-from rmetric.importers.base import FieldMap, register_importer
+from rmetric.importers.base import LOOKED_AT, FieldMap, register_importer
 from rmetric.importers.names import COUNTER_WORDS, means_loss
 from rmetric.importers.rows import Row
 from rmetric.importers.tables import imported
@@ -21,8 +21,6 @@ _COUNTER = re.compile(rf"\s*(?:{'|'.join(COUNTER_WORDS)})\b[\s:=]*(?=\d+\W)", re
 """The only word that a line may hold: ``epoch 52: 279.29``."""
 _GAP = re.compile(r"\s*[,;|]\s*|\s+")
 _CELL = re.compile(r"(?:[-+]?\.?\d\S*|[-+]?(?:nan|inf))?", re.IGNORECASE)
-LOOKED_AT = 64
-"""Lines in which a table shows that it has no names."""
 
 
 @register_importer("numbers")

@@ -86,6 +86,8 @@ MOST_PLACES = 8
 """Objects of a list that are looked into: players or workers, and not the records of a log."""
 HEAD_BYTES = 1 << 16
 """Begin of a file by which its format is judged."""
+LOOKED_AT = 64
+"""First lines in which a table, or one object a line, shows what it is."""
 
 
 def register_importer(name: str) -> Callable[[I], I]:

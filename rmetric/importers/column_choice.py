@@ -139,7 +139,7 @@ class _Choice:
             self._notes.append(f"{names_in_words(trained)} does not fall as a loss does; {hint}")
 
     def _find_evaluations_of_data(self) -> None:
-        """Beside a training loss by name, numbers named after other data alone are what an evaluation says of it.
+        """Take numbers named after other data alone as validation losses, beside a training loss by name.
 
         Those that fall and begin near it in its own rows, or all, where such a number of the training ends near it.
         """
@@ -220,7 +220,7 @@ class _Choice:
             self._take(ours, best, f"one of {names_in_words([best, *others])}; another one: --map {ours}=NAME")
 
     def _choose_parts(self, ours: str, parts: list[str]) -> None:
-        """Of losses that are named after parts, the best first: one that is the whole, or the sum of all."""
+        """Take, of losses named after parts and the best first, the one that is the whole, or the sum of all."""
         parts = [name for name in parts if not is_copy(name, parts)] or parts
         if self._are_measures(parts):
             self._take(ours, parts[0], f"one of {names_in_words(parts)}; another one: --map {ours}=NAME")
@@ -318,7 +318,7 @@ class _Choice:
             self._notes.append(f"{name!r} is 0 in all rows, while the loss falls: it was not measured")
 
     def _name_losses(self) -> None:
-        """Where no training loss is known, which columns may be one: the first of several sets, or unknown ones."""
+        """Note, without a training loss, which columns may be one: the first of several sets, or unknown ones."""
         if not self._fields or "training_loss" in self._found.keys() | self._mapping.explicit:
             return
         fields = self._mapping
@@ -344,7 +344,7 @@ class _Choice:
             self._notes.append(f"{told}; {hint}")
 
     def _name_gradients(self) -> list[str]:
-        """Where no gradient norm is known, which of the columns that are used for nothing may be one.
+        """Name, without a gradient norm, the columns used for nothing that may be one.
 
         Returns this note, which changes nothing in what is read.
         """
@@ -424,7 +424,7 @@ def _beside_counters(ranks: Ranks, survey: Survey) -> Ranks:
 
 
 def _with_critics_as_parts(ranks: Ranks) -> Ranks:
-    """Beside the loss of a policy that of what judges it is a part, too, whatever its name."""
+    """Ranks with the loss of what judges a policy as a part beside that of the policy, whatever its name."""
     if not any(map(is_of_a_policy, ranks)):
         return ranks
     is_part = {name: 0 <= ranks[name] < COMPONENT and is_of_an_agent(name) for name in ranks}

@@ -1,4 +1,4 @@
-"""Which columns of somebody's log are ours, and what a row says under our names."""
+"""Columns of somebody's log that are ours, and what a row says under our names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmetric.importers.step_times import is_step_rate, seconds_in
 
 @dataclass
 class Columns:
-    """Which of their columns are ours; :func:`~rmetric.importers.column_choice.chosen` makes it."""
+    """Those of their columns that are ours; :func:`~rmetric.importers.column_choice.chosen` makes it."""
 
     fields: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Our name → their name; of several the sum is taken."""

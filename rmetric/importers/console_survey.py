@@ -95,7 +95,7 @@ class ConsoleSurvey:
 
     @cached_property
     def with_losses(self) -> list[tuple[Pattern, set[str], Pattern]]:
-        """Of each report of the training its names, its counters among them, and its losses."""
+        """Reports of the training, each as its names, its counters among them, and its losses."""
         counted = ((names, *self.names.counted_losses(names)) for names in self.repeated)
         return [report for report in counted if all(report)]
 

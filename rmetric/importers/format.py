@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from rmetric.errors import UserError
 from rmetric.files import opened_as_utf8
 from rmetric.importers.bare_numbers import are_bare_numbers, are_places, nameless_cells
-from rmetric.importers.base import HEAD_BYTES, IMPORTERS, FieldMap, flattened
+from rmetric.importers.base import HEAD_BYTES, IMPORTERS, LOOKED_AT, FieldMap, flattened
 from rmetric.importers.console import is_console, what_repeats
 from rmetric.importers.csv_table import DELIMITERS, delimiter_of, row_values, without_preamble
 from rmetric.importers.dvclive import metric_tables
@@ -28,12 +28,10 @@ from rmetric.importers.wandb_run import MAGIC, wandb_files
 AUTO = "auto"
 UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 """First bytes of a compressed file → the command that unpacks it."""
-_UNWRITTEN = re.compile(rb"\0{16,}")
+_UNWRITTEN = re.compile(r"\0{16,}")
 """What a file system leaves of a block that was not written when the machine went down."""
 _ENDS_IN_NUMBER = re.compile(r"(^|[\s:=])[-+]?\d[\d.]*\S*$")
 _LIST_OF_OBJECTS = re.compile(r"\s*\[\s*(\{|\]\s*$|$)")
-MOST_ROWS = 64
-"""Lines in which a table, or one object a line, shows that it is one."""
 MOST_SHOWN = 20
 """Cells of a first line that a message shows."""
 _OF_FOLDERS: dict[str, Callable[[Path], list[Path]]] = {
@@ -71,7 +69,8 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
         raise UserError(f"{path} is compressed; unpack it first ({unpack} {path})")
     if binary := _binary_format(head):
         return binary
-    lines = [line for line in head.decode(errors="replace").splitlines() if line.strip()]
+    text = head.decode(errors="replace")
+    lines = [line for line in text.splitlines() if line.strip()]
     if not lines:
         return {".csv": "csv", ".tsv": "csv", ".json": "trainer_state"}.get(path.suffix.casefold(), "rmetric")
     if is_notebook(head):
@@ -79,7 +78,7 @@ def detect_format(path: Path, mapping: Mapping[str, str] | None = None) -> str:
     objects = _objects(lines)
     if objects:
         return _format_of_objects(path, mapping, objects, len(lines))
-    return _format_of_text(path, mapping, head, lines) or _refuse(path, mapping, head)
+    return _format_of_text(path, mapping, text, lines) or _refuse(path, mapping, text, lines)
 
 
 def _binary_format(head: bytes) -> str:
@@ -107,9 +106,8 @@ def _format_of_objects(
     return "json" if lines == 1 and holds_table(objects[0]) else "jsonl"
 
 
-def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, lines: Sequence[str]) -> str:
+def _format_of_text(path: Path, mapping: Mapping[str, str] | None, text: str, lines: Sequence[str]) -> str:
     """Format of a file without a JSON object in a line of its own; empty if it is of none."""
-    text = head.decode(errors="replace")
     is_json = text.lstrip().startswith("{")
     if '"log_history"' in text or _LIST_OF_OBJECTS.match(text):
         return "trainer_state"
@@ -121,7 +119,7 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
     is_header = not header.lstrip().startswith("{") and _is_header(header, first_row, FieldMap(mapping or {}))
     if is_header and _has_rows(header, lines):
         return "csv"
-    if _is_text(head) and is_console(path, mapping):
+    if _is_text(text) and is_console(path, mapping):
         return "console"
     if is_header:
         return "csv"
@@ -130,8 +128,8 @@ def _format_of_text(path: Path, mapping: Mapping[str, str] | None, head: bytes, 
     return "numbers" if are_places(mapping) and nameless_cells(lines) else ""
 
 
-def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoReturn:
-    if cells := nameless_cells([line for line in head.decode(errors="replace").splitlines() if line.strip()]):
+def _refuse(path: Path, mapping: Mapping[str, str] | None, text: str, lines: Sequence[str]) -> NoReturn:
+    if cells := nameless_cells(lines):
         columns = f"{len(cells)} columns of numbers" if len(cells) > 1 else "numbers"
         first = ", ".join(f"{place}: {cell[:LONGEST_SHOWN]}" for place, cell in enumerate(cells[:MOST_SHOWN], 1))
         raise UserError(
@@ -140,7 +138,7 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
         )
     columns = f", or {NO_COLUMN} {' or '.join(map(repr, mapping.values()))} in it" if mapping else ""
     known = ", ".join(sorted(IMPORTERS))
-    seen = what_repeats(path) if _is_text(head) else ""
+    seen = what_repeats(path) if _is_text(text) else ""
     seen = f" ({seen})" if seen else ""
     raise UserError(
         f"{path} is not a log in a known format{columns}{seen}; name the column of its loss with "
@@ -148,8 +146,8 @@ def _refuse(path: Path, mapping: Mapping[str, str] | None, head: bytes) -> NoRet
     )
 
 
-def _is_text(head: bytes) -> bool:
-    return b"\0" not in _UNWRITTEN.sub(b"", head)
+def _is_text(text: str) -> bool:
+    return "\0" not in _UNWRITTEN.sub("", text)
 
 
 def _is_event_file(head: bytes) -> bool:
@@ -169,7 +167,7 @@ def files_of_folder(folder: Path) -> list[Path]:
 
 def _objects(lines: Sequence[str]) -> list[dict[str, object]]:
     """The objects in the first lines that are one each; of a document with a record in each line, only the last is."""
-    begun = [line for line in lines[:MOST_ROWS] if line.lstrip().startswith("{")]
+    begun = [line for line in lines[:LOOKED_AT] if line.lstrip().startswith("{")]
     found = []
     for line in begun:
         try:
@@ -200,7 +198,7 @@ def _is_header(header: str, first_row: str, fields: FieldMap) -> bool:
 def _has_rows(header: str, lines: Sequence[str]) -> bool:
     """Whether one of the first lines has as many cells, and a number: below a sentence with commas none has."""
     delimiter = delimiter_of(header)
-    rows = [row_values(line, delimiter) for line in lines[:MOST_ROWS]]
+    rows = [row_values(line, delimiter) for line in lines[:LOOKED_AT]]
     alike = (row for row in rows if row is not None and len(row) > header.count(delimiter))
     return any(isinstance(value, int | float) for row in alike for value in row)
 

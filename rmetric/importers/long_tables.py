@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
 
-from rmetric.importers.base import CACHED, FieldMap, plain
+from rmetric.importers.base import CACHED, LOOKED_AT, FieldMap, plain
 from rmetric.importers.names import meanings, means_loss, names_step
 from rmetric.importers.rows import Row, Rows, as_number
 from rmetric.importers.run_column import OF_HEADER
@@ -18,7 +18,6 @@ from rmetric.log_lines import OnDamage, passed_over
 
 MOST_SORTED = 500_000
 """Rows that are put into the order of their steps: most such tables hold one metric after the other."""
-LOOKED_AT = 64
 _METRIC = ("metric", "metric_name", "name", "tag", "key", "variable")
 _VALUE = ("value", "values", "metric_value")
 _OF_RUN = re.compile(r"(.+) - (\S.*)")

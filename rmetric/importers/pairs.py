@@ -196,7 +196,7 @@ def _is_of_parts(name: str) -> bool:
 
 
 class _Data:
-    """Of which data the numbers of a line are, as far as it has said so from left to right."""
+    """The data that the numbers of a line are of, as far as it has said so from left to right."""
 
     def __init__(self) -> None:
         self._setting = self._measured = ""

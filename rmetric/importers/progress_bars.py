@@ -26,7 +26,7 @@ SET = "the loss is set every {every} rows, as in the text of a progress bar: row
 
 @dataclass(frozen=True)
 class _Place:
-    """Where in an epoch a row of the training stands."""
+    """Place of a row of the training within its epoch."""
 
     epoch: Any
     count: int | float

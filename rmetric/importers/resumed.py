@@ -1,4 +1,4 @@
-"""Where a run goes on from an earlier step, as from a checkpoint after a crash, or is started anew."""
+"""Resumptions: a run goes on from an earlier step, as from a checkpoint after a crash, or is started anew."""
 
 from __future__ import annotations
 

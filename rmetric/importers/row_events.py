@@ -1,4 +1,4 @@
-"""From rows to records, run after run: steps, the begin of another run, evaluations, losses that are empty or 0."""
+"""Records made of rows, run after run: steps, the begin of another run, evaluations, losses that are empty or 0."""
 
 from __future__ import annotations
 

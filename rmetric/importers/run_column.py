@@ -18,7 +18,7 @@ from rmetric.importers.survey import SURVEYED_ROWS
 
 OF_HEADER = "run in the header"
 """Name under which a row has the run that a name of its columns states: that needs no evidence."""
-MOST_ROWS = 500_000
+MOST_HELD = 500_000
 """Rows of runs in turn that are held: some 0.3 GiB."""
 
 
@@ -86,7 +86,7 @@ class RunColumn:
             return
         of_runs: defaultdict[str | None, list[Row]] = defaultdict(list)
         for held, row in enumerate(rows):
-            if held == MOST_ROWS:
+            if held == MOST_HELD:
                 raise UserError(
                     f"{path} has rows of several runs in turn ({self.name!r}); sort its rows by run and step"
                 )

@@ -165,7 +165,7 @@ class _Series:
 
 
 class _Seam(NamedTuple):
-    """Where the steps of a metric go back: the last place before that, and the first one after it."""
+    """Place at which the steps of a metric go back: the last one before that, and the first one after it."""
 
     before: float
     after: float

@@ -1,4 +1,4 @@
-"""From rows to events: one way for all formats that are not this project's."""
+"""Events made of rows, in one way for all formats that are not this project's."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.importers.base import CACHED, FieldMap, words_of
 from rmetric.importers.column_choice import chosen
-from rmetric.importers.columns import late_names
+from rmetric.importers.columns import Columns, late_names
 from rmetric.importers.first_loss import without_first_part
 from rmetric.importers.long_tables import widened
 from rmetric.importers.names import DATA_WORDS, TEST_WORDS, TRAINING_WORDS, VALIDATION_WORDS, measures_loss
@@ -72,21 +72,13 @@ def imported(
     survey, runs = _surveyed(path, lambda: _observations(read(passed_over)), fields)
     columns = chosen(survey, fields)
     if survey.rows and columns.fields.keys() <= {"learning_rate", "reward"}:
-        absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
-        if absent:
-            raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
-        hints = [REWARDS_ALONE] if "reward" in columns.fields else []
-        hints = hints + columns.notes[:1] or ["name one with --map training_loss=COLUMN"]
-        empty = losses_left_empty(survey, fields)
-        has = names_in_words(survey.seen) + (f"; empty in all rows: {names_in_words(empty)}" if empty else "")
-        raise UserError(f"{path} has no column of use (its columns: {has}); {'; '.join(hints)}")
+        _refuse(path, mapping, survey, columns, fields)
     used = {*itertools.chain.from_iterable(columns.fields.values())}
     columns.notes += [text for name, text in (remarks or {}).items() if name in used]
     rows = late_names(_observations(read(on_damage)), columns, fields)
     copies = survey.copies(columns.fields.get("training_loss", ()))
     if copies > 1 and not columns.counters:
-        groups = itertools.groupby(rows, key=lambda row: row.values)
-        rows = itertools.chain.from_iterable(itertools.islice(same, 0, None, copies) for _, same in groups)
+        rows = _read_once(rows, copies)
         columns.notes.append(COPIED.format(copies=copies))
     if runs is not None:
         rows = runs.apart(path, rows)
@@ -102,6 +94,24 @@ def imported(
     yield from itertools.chain(first, events)
     for theirs in sorted(fields.taken - columns.known):
         on_damage(WHOLE_LOG, no_column(theirs, survey.seen))
+
+
+def _refuse(path: Path, mapping: Mapping[str, str], survey: Survey, columns: Columns, fields: FieldMap) -> NoReturn:
+    """Raise :class:`UserError` for a log without a column of use, with what it has and what can be done."""
+    absent = [theirs for theirs in mapping.values() if theirs not in survey.seen]
+    if absent:
+        raise UserError(f"{path}: {no_column(absent[0], survey.seen)}; name one of these with --map")
+    hints = [REWARDS_ALONE] if "reward" in columns.fields else []
+    hints = hints + columns.notes[:1] or ["name one with --map training_loss=COLUMN"]
+    empty = losses_left_empty(survey, fields)
+    has = names_in_words(survey.seen) + (f"; empty in all rows: {names_in_words(empty)}" if empty else "")
+    raise UserError(f"{path} has no column of use (its columns: {has}); {'; '.join(hints)}")
+
+
+def _read_once(rows: Iterator[Row], copies: int) -> Iterator[Row]:
+    """The first of each so many neighbouring rows that are the same."""
+    groups = itertools.groupby(rows, key=lambda row: row.values)
+    return itertools.chain.from_iterable(itertools.islice(same, 0, None, copies) for _, same in groups)
 
 
 def run_after_run(runs: Iterable[tuple[str, Iterator[NumberedEvent]]]) -> Iterator[NumberedEvent]:

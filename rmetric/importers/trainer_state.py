@@ -47,7 +47,7 @@ def is_of_checkpoint(file: Path) -> bool:
 
 
 def latest_state(states: Sequence[Path]) -> Path:
-    """Of the states of checkpoints side by side, that with all of the latest attempt.
+    """The state, among those of checkpoints side by side, that has all of the latest attempt.
 
     It is the one that changed last, whatever the number: an earlier attempt may have gone further. Where the times are
     those of a copy, one of a higher number whose history goes on from it is later.

@@ -11,7 +11,8 @@ from rmetric.advice import ADVICE, WEIGHTS_MOVED, Advice, advice_on_settings, po
 from rmetric.detectors import StreamingDetector
 from rmetric.detectors.numerics import broken_evaluation, zero_gradient
 from rmetric.measurements import MACHINE_MEASUREMENTS, Observation
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
+from rmetric.plain_numbers import number_in_words
 from rmetric.robust.loss import UNIFORM_NATS
 
 Cause = Literal[
@@ -78,7 +79,7 @@ def explanation_of(
     observation: Observation,
     outliers: GradientOutliers,
     vocabulary: int | None,
-    changes: Sequence[Change] = (),
+    changes: Sequence[SettingChange] = (),
     *,
     finite_inputs: bool = True,
     moved_elsewhere: bool = False,
@@ -132,7 +133,7 @@ def _by_cause(
     cause: str,
     observation: Observation,
     outliers: GradientOutliers,
-    changes: Sequence[Change],
+    changes: Sequence[SettingChange],
     *,
     moved_elsewhere: bool,
 ) -> Explanation:
@@ -160,7 +161,7 @@ def _in_full(advice: Advice) -> str:
     return f"Likely causes, the most frequent first: {', '.join(advice.causes)}. {advice.action}"
 
 
-def note_of_change(step: int, change: Change, records: int) -> str:
+def note_of_change(step: int, change: SettingChange, records: int) -> str:
     """Compose the message of a change that is no alert, since it is often meant; it has lasted for so many records."""
     advice = _in_full(advice_on_settings([change.setting]))
     return f"Step {step}: {setting_in_words(*change)}, and has been so for {records} records. {advice}"
@@ -264,12 +265,3 @@ def _on_no_update(observation: Observation) -> str:
     if observation["learning_rate"] == 0.0:
         return f"The learning rate is 0: nothing is learned until it rises again. {advice.action}"
     return _in_full(replace(advice, causes=possible(advice.causes, observation["learning_rate"])))
-
-
-def number_in_words(value: float) -> str:
-    """A number that a person reads.
-
-    >>> number_in_words(0.00123456), number_in_words(float("inf"))
-    ('0.001235', 'not finite')
-    """
-    return "not finite" if math.isinf(value) else f"{value:.4g}"

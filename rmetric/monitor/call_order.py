@@ -16,9 +16,9 @@ from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_invariants import TENSORS
 from rmetric.monitor.loop_probes import UpdateHook, UpdateProbe, remove_hooks
 from rmetric.monitor.loop_probes.samples import WEIGHTS, is_same, sample_of
-from rmetric.monitor.modes import trains_as_in_evaluation
 from rmetric.monitor.parameters import owned_by
 from rmetric.monitor.remarks import CLIPPED, STEPS, Remarks
+from rmetric.network.modes import trains_as_in_evaluation
 
 LOOKS = 6
 """Calls in which numbers of small gradients are looked at, which waits for the device."""

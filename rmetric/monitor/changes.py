@@ -9,7 +9,7 @@ FACTOR = 3.0
 """Smallest change of a number that is abrupt: of itself, or of its distance to 1 (the memory of a momentum)."""
 
 
-class Change(NamedTuple):
+class SettingChange(NamedTuple):
     """An abrupt change of a setting."""
 
     setting: str

@@ -15,7 +15,7 @@ from rmetric.errors import UserError
 from rmetric.measurements import Observation
 from rmetric.metric import RValue
 from rmetric.monitor.alerts import Alert, Cause, Explanation, GradientOutliers, alert_message, explanation_of
-from rmetric.monitor.changes import FACTOR, Change
+from rmetric.monitor.changes import FACTOR, SettingChange
 from rmetric.monitor.step_numbers import StepNumbers
 from rmetric.state import usable
 
@@ -76,7 +76,7 @@ class DetectorSet:
         observation: Observation,
         numbers: StepNumbers,
         worst: Mapping[str, str] | None = None,
-        changes: Sequence[Change] = (),
+        changes: Sequence[SettingChange] = (),
     ) -> Detections:
         """Score the next observation; ``worst``: measurement → where its worst value is; ``changes``: of settings."""
         r = self._reference.update_explained(observation)

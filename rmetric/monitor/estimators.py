@@ -10,7 +10,7 @@ import numpy as np
 from rmetric.advice import TRAINED
 from rmetric.log_writer import at_log_precision
 from rmetric.measurements import MECHANISM, Observation, in_convention
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.hardware import SLOW_STEPS
 from rmetric.monitor.pending_step import ArrivedStep
 from rmetric.monitor.step_numbers import StepNumbers
@@ -69,13 +69,13 @@ class TrainedTensors:
     >>> trained = TrainedTensors()
     >>> numbers = [trained.update(4, required, planned=False) for required in [4] * 9 + [2] * FROZEN_RECORDS]
     >>> numbers[0], numbers[-1], trained.news
-    (4.0, 2.0, Change(setting='the number of tensors that are trained', before=4.0, now=2.0))
+    (4.0, 2.0, SettingChange(setting='the number of tensors that are trained', before=4.0, now=2.0))
     """
 
     def __init__(self) -> None:
         self._number, self._fewer_records = 0.0, 0
         self._since_planned, self._known = FROZEN_RECORDS, list[float]()
-        self.news: Change | None = None
+        self.news: SettingChange | None = None
         """That they have become fewer, in the record that says so."""
 
     def update(self, parameters: int, required: float, *, planned: bool) -> float:
@@ -89,7 +89,7 @@ class TrainedTensors:
         if self._fewer_records == FROZEN_RECORDS:
             self._number, self._fewer_records = float(required), 0
             if self._since_planned >= FROZEN_RECORDS and self._number not in self._known:
-                self.news = Change(TRAINED, before, self._number)
+                self.news = SettingChange(TRAINED, before, self._number)
             self._known.append(self._number)
         else:  # what is frozen may keep the zeros of its last gradient
             self._number = max(before, float(min(parameters, required)))

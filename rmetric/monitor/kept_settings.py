@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rmetric.advice import MODES
-from rmetric.monitor.changes import FACTOR, Change, Value
+from rmetric.monitor.changes import FACTOR, SettingChange, Value
 from rmetric.monitor.parameters import ModelParameters
 
 Settings = list[tuple[str, Value]]
@@ -47,10 +47,10 @@ class KeptSettings:
         self._required: int | None = None
         self._frozen_in = -KEPT
         self._kept: dict[str, _Kept] = {}
-        self.taken_back: list[Change] = []
+        self.taken_back: list[SettingChange] = []
         """Settings that are, since the latest measurement, again what they were before a change that was told of."""
 
-    def measure(self) -> list[Change]:
+    def measure(self) -> list[SettingChange]:
         """Abrupt changes since the call before, one a setting: a change of several groups is that of the first."""
         self._measurements += 1
         frozen_anew = self._are_frozen_anew()
@@ -64,8 +64,8 @@ class KeptSettings:
         self._latest = now
         # Another number of modules is news, how far or not.
         named: list[Settings] = [[(MODES, str(evaluating))], *map(_named, self._optimizer.param_groups)]
-        changes: dict[str, Change] = {}
-        back: dict[str, Change] = {}
+        changes: dict[str, SettingChange] = {}
+        back: dict[str, SettingChange] = {}
         for number, group in enumerate(named):
             for name, value in group:
                 kept = self._kept.setdefault(f"{number}/{name}", _Kept(value, self._measurements))
@@ -73,9 +73,9 @@ class KeptSettings:
                 if before == value:
                     continue
                 if kept.change(value, self._measurements, meant=frozen_anew and name == MODES):
-                    changes.setdefault(name, Change(name, before, value))
+                    changes.setdefault(name, SettingChange(name, before, value))
                 elif kept.is_back():
-                    back.setdefault(name, Change(name, before, value))
+                    back.setdefault(name, SettingChange(name, before, value))
         self.taken_back = [*back.values()]
         return [*changes.values()]
 

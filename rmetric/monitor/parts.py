@@ -164,7 +164,7 @@ class PartsFor:
     def _pipeline(
         self, detectors: DetectorSet, recorder: Recorder, own: HardwareWatch | None, phases: PhaseClock | None
     ) -> StepPipeline:
-        """Of all processes the first one calls the user."""
+        """What becomes of each measured step; the first process alone calls the user."""
         estimators = Estimators(
             self.vocabulary, scaled=self.scaler is not None, sigma_sq_every=self._interval.records_per_sigma_sq
         )
@@ -182,7 +182,7 @@ class PartsFor:
         return HangThread(settings, self._processes, phases, tell)
 
     def _call_order(self, measurer: StepMeasurer) -> CallOrder:
-        """Of all processes one tells what the loop does at the wrong place."""
+        """The watch on calls at the wrong place; the first process alone tells of them."""
         order = CallOrder(self.model, measurer.parameters.tensors, self.optimizer, measurer.updates, self.scaler)
         if not self._processes.first:
             order.close()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.hardware import HardwareReport
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
@@ -64,9 +64,9 @@ class PendingStep:
     ``None``: there are no such steps."""
     mean_loss: PendingMean | None = None
     """Mean of the workers' losses; ``None``: not exchanged."""
-    changed_settings: list[Change] | None = None
+    changed_settings: list[SettingChange] | None = None
     """Settings that have changed abruptly; ``None``: nobody looked."""
-    restored_settings: Sequence[Change] = ()
+    restored_settings: Sequence[SettingChange] = ()
     """Settings that are what they were again."""
     requiring: Sequence[bool] | None = None
     """Of each parameter, whether it requires a gradient; ``None``: nobody looked."""
@@ -89,7 +89,7 @@ class ArrivedStep:
     numbers: StepNumbers
     reports: Sequence[HardwareReport] = ()
     """Hardware events since the step before."""
-    changes: Sequence[Change] = ()
+    changes: Sequence[SettingChange] = ()
     """Abrupt changes of settings, and of what held in every step of the loop."""
     inside: MechanismResult | None = None
     """Results of the mechanism monitors, if it was their step."""

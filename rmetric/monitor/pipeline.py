@@ -14,7 +14,7 @@ from rmetric.detectors.numerics import OF_THE_STEP, Numerics, broken_evaluation
 from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.measurements import Observation, in_convention
 from rmetric.monitor.alerts import Alert
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.classes import ClassesSeen
 from rmetric.monitor.detector_set import Detections, DetectorSet
 from rmetric.monitor.estimators import Estimators
@@ -152,7 +152,7 @@ class StepPipeline:
             self.estimators.sources["training_loss"] = OWN_LOSS if mean is None else MEAN_LOSS
         return numbers
 
-    def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[Change]:
+    def _broken_invariants(self, pending: PendingStep, numbers: StepNumbers) -> list[SettingChange]:
         """What held in every step of the loop and holds no more."""
         cut_off = self.detectors.baseline.cut_off(numbers, pending.requiring)
         of_the_step = {
@@ -214,7 +214,7 @@ class StepPipeline:
         }
 
     def _judge_times(self, pending: PendingStep) -> tuple[list[HardwareReport], list[Event]]:
-        """Who or what is slow, and lines for the log; a slow step that a worker is named for is not told of twice."""
+        """Reports of what is slow, and lines for the log; a slow step is told once where a worker is named for it."""
         if self._workers is None or pending.worker_times is None:
             return self._slow_steps([pending.step_time_s]), []
         times_WP = pending.worker_times.read()
@@ -250,7 +250,7 @@ class StepPipeline:
             LOGGER.warning("on_alert raised %s; it is not called again", on_one_line(error))
 
 
-def _naming(change: Change, names: Sequence[str]) -> Change:
+def _naming(change: SettingChange, names: Sequence[str]) -> SettingChange:
     """A change of a number of tensors, with some of them by name."""
     few = ", ".join([*names[:NAMED], *(["…"] if len(names) > NAMED else [])])
     return change._replace(now=f"{len(names)} ({few})")

@@ -13,7 +13,7 @@ from rmetric.errors import LOGGER
 from rmetric.log_writer import SCHEMA_VERSION, injection_entry, weights_entry, with_non_finite_named
 from rmetric.measurements import MEASUREMENTS, Observation
 from rmetric.monitor.alerts import note_of_change
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.detector_set import Detections
 from rmetric.monitor.estimators import FROZEN_RECORDS, Estimators
 from rmetric.monitor.hardware import HardwareReport
@@ -194,7 +194,7 @@ class Recorder:
         self._open = False
         self._sinks.close()
 
-    def _setting_changed(self, step: int, change: Change, **told: str) -> None:
+    def _setting_changed(self, step: int, change: SettingChange, **told: str) -> None:
         self._sinks.event({"event": "SETTING_CHANGED", "step": step, **change._asdict(), **told})
 
     def _hardware_event(self, step: int, elapsed_s: float, report: HardwareReport) -> None:

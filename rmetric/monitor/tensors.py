@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -74,6 +74,11 @@ def flat(tensor: Tensor) -> Tensor:
 def stride_of(total: int, entries: int | None) -> int:
     """Step between sampled entries of ``total``, so that there are about ``entries`` of them; 1 for ``None``: all."""
     return 1 if entries is None else max(1, math.ceil(total / max(entries, 1)))
+
+
+def stride_over(tensors: Iterable[Tensor], entries: int | None) -> int:
+    """Step between sampled entries of :func:`flat` tensors, so that there are about ``entries`` in all of them."""
+    return stride_of(sum(real(stored(tensor.detach())).numel() for tensor in tensors), entries)
 
 
 def bits(tensor: Tensor) -> Tensor:

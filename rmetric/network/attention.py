@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from rmetric.errors import LOGGER, UserError, on_one_line
+from rmetric.errors import UserError
 
 AttentionFunction = Callable[..., tuple[Tensor, Tensor | None]]
 """Attention function of transformers: gets the attention module, query (B, H, T, D), key and value (B, K, S, D), a mask
@@ -34,25 +34,14 @@ class Wrapper(Protocol):
     ) -> tuple[Tensor, Tensor | None]: ...
 
 
-class Watching:
-    """A wrapper that has a function look, in training, and leaves attention as it is.
+def watching(look: Callable[[nn.Module, Tensor, Tensor, Tensor | None, dict[str, Any]], None]) -> Wrapper:
+    """Make a wrapper that has a function look, in training, and leaves attention as it is.
 
-    An error in it ends the looking (``failed``) with one warning, never the training.
-
-    Parameters
-    ----------
-    look
-        Gets the attention module, query, key, mask and options, as the attention function gets them.
-    what
-        What is looked at, in words; a plural.
+    ``look`` gets the attention module, query, key, mask and options, as the attention function gets them. It must not
+    raise: training would.
     """
 
-    def __init__(self, look: Callable[[nn.Module, Tensor, Tensor, Tensor | None, dict[str, Any]], None], what: str):
-        self._look, self._what = look, what
-        self.failed = False
-
-    def __call__(
-        self,
+    def watched(
         inner: AttentionFunction,
         module: nn.Module,
         query: Tensor,
@@ -61,13 +50,11 @@ class Watching:
         mask: Tensor | None,
         **options: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        if module.training and not self.failed:
-            try:
-                self._look(module, query, key, mask, options)
-            except Exception as error:  # noqa: BLE001 - watching must never break a training run
-                self.failed = True
-                LOGGER.warning("%s are no longer watched: %s", self._what, on_one_line(error))
+        if module.training:
+            look(module, query, key, mask, options)
         return inner(module, query, key, value, mask, **options)
+
+    return watched
 
 
 def wrapped_attention(modules: Iterable[nn.Module], wrapper: Wrapper) -> AbstractContextManager[None]:

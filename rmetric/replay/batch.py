@@ -15,7 +15,6 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.importers import runs_named_in
-from rmetric.log_lines import plain_text
 from rmetric.progress import progress_bar
 from rmetric.replay import PlotCurves, Replay, ReplayOptions
 from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
@@ -56,7 +55,7 @@ def replay_logs(
         If the output cannot be written.
     """
     runs = _runs_of(logs, partial(_named, options), jobs)
-    names = output_names([_place(path, run) for path, run in runs], out)
+    names = output_names(runs, out)
     work = [
         _Work(path=path, name=name, out=out, plot=plot, strict=strict, options=replace(options, run=run))
         for (path, run), name in zip(runs, names, strict=True)
@@ -104,14 +103,6 @@ def _reading_s(path: Path) -> float:
     """About how long it takes to read a log, s."""
     size = path.stat().st_size if path.exists() else 0
     return _LOG_S + size / _BYTES_PER_S
-
-
-def _place(path: Path, run: str | None) -> Path:
-    """A path that names a run of a log as if it were a log of its own."""
-    if run is None:
-        return path
-    folder = path if path.is_dir() else path.parent
-    return folder / f"{plain_text(run).replace('/', '-')}.log"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from rmetric.batches import Batch, NumberedEvent
+from rmetric.batches import NumberedEvent, RecordBatch
 from rmetric.log_lines import OnDamage, plain_text
 from rmetric.records import (
     CLASSES,
@@ -176,7 +176,7 @@ class EventFilter:
         """The records as they are, evaluations, hardware events with a usable ``time_s``; each with its line number."""
         for line, event in events:
             kind = event.get("event")
-            if isinstance(event, Batch):
+            if isinstance(event, RecordBatch):
                 self.metadata.is_event_log = True
                 self._note_batch(event)
                 yield line, event
@@ -227,7 +227,7 @@ class EventFilter:
         if type(alerts) is dict:
             self.metadata.stated_alerts = alerts
 
-    def _note_batch(self, batch: Batch) -> None:
+    def _note_batch(self, batch: RecordBatch) -> None:
         """The same for all records of a batch: what the latest of them says holds."""
         stated = (alerts for alerts in reversed(batch.alerts) if type(alerts) is dict)
         latest = {"step": int(batch.step[-1]), "alerts": next(stated, None)}

@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
+from rmetric.importers.log_names import Place, told_apart
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.log_lines import place
 from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
@@ -134,19 +135,20 @@ def unfinished_files(out: Path, names: Sequence[str]) -> list[Path]:
     return [path for path in out.glob(".*.part") if path.name.startswith(beginnings)]
 
 
-def output_names(logs: Sequence[Path], out: Path) -> list[str]:
-    """A file name without ending for each log: its own, with the folders in which they differ before it where several
-    logs have the same, and with a number if it is taken or would overwrite a log.
+def output_names(runs: Sequence[tuple[Path, str | None]], out: Path) -> list[str]:
+    """A file name without ending for each run of a log, ``None`` if it has no name: what tells it apart, with a number
+    if that is taken or would overwrite a log.
 
-    >>> output_names([Path("a/run.jsonl"), Path("b/run.jsonl"), Path("b/eval.csv"), Path("b/eval.jsonl")], Path("out"))
+    >>> logs = [Path(log) for log in ("a/run.jsonl", "b/run.jsonl", "b/eval.csv", "b/eval.jsonl")]
+    >>> output_names([(log, None) for log in logs], Path("out"))
     ['a-run', 'b-run', 'eval', 'eval-2']
     """
     folder = os.path.realpath(out)
-    inputs = [Path(os.path.realpath(log)) for log in logs]
+    inputs = [Path(os.path.realpath(log)) for log, _ in runs]
     taken = {"summary", *(log.stem.casefold() for log in inputs if str(log.parent) == folder and log.suffix == ".csv")}
     names = []
-    for told_apart in _told_apart([_named(log) for log in logs]):
-        stem = plain_text(told_apart).lstrip(".") or "log"
+    for told in told_apart([Place.of(log, run or "") for log, run in runs]):
+        stem = plain_text(told.replace("/", "-")).lstrip(".") or "log"
         name, number = stem, 1
         while name.casefold() in taken:
             number += 1
@@ -154,21 +156,6 @@ def output_names(logs: Sequence[Path], out: Path) -> list[str]:
         taken.add(name.casefold())
         names.append(name)
     return names
-
-
-def _named(log: Path) -> Path:
-    """The path whose last part names a log."""
-    whole = log.absolute()
-    return whole.parent if log.stem == "trainer_state" and whole.parent.name else whole.with_suffix("")
-
-
-def _told_apart(paths: Sequence[Path]) -> list[str]:
-    """Last part of each path, with the folders below the one that all paths of that last part have in common."""
-    folders: dict[str, list[Path]] = {}
-    for path in paths:
-        folders.setdefault(path.name.casefold(), []).append(path.parent)
-    shared = {name: os.path.commonpath(parents) for name, parents in folders.items()}
-    return ["-".join(path.relative_to(shared[path.name.casefold()]).parts) for path in paths]
 
 
 def replay_to_folder(

@@ -29,7 +29,7 @@ def buckets_for(runs: int) -> int:
     return max(LEAST_BUCKETS, min(MOST_BUCKETS, BUCKETS_IN_ALL // max(runs, 1)))
 
 
-class Curve:
+class ThinnedCurve:
     """One measurement of one run, thinned while its records arrive."""
 
     def __init__(self) -> None:
@@ -82,10 +82,10 @@ class Curve:
         }
 
 
-def extend_curves(curves: dict[str, Curve], observations: Observations, evaluations: Points) -> None:
+def extend_curves(curves: dict[str, ThinnedCurve], observations: Observations, evaluations: Points) -> None:
     """Add the next records to the curves of what was measured, by name, and evaluations to that of their losses."""
     for name in CURVES:
         held_out = name == "validation_loss"
         steps, values = evaluations if held_out else (observations.step, observations[name])
         if not np.isnan(values).all():
-            curves.setdefault(name, Curve()).extend(steps, values)
+            curves.setdefault(name, ThinnedCurve()).extend(steps, values)

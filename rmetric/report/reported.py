@@ -13,7 +13,7 @@ from rmetric.importers import LoggedPortions
 from rmetric.log_reader import Chunk, observations_of
 from rmetric.records import Evaluations, Observations, step_of
 from rmetric.replay import AlertEpisodes, plain_text
-from rmetric.report.curves import Curve, extend_curves
+from rmetric.report.curves import ThinnedCurve, extend_curves
 from rmetric.report.panels import R_ROBUST
 
 MOST_ALERTS = 200
@@ -33,7 +33,7 @@ class MarkedAlert(NamedTuple):
 class ReportedRun:
     name: str
     diagnosis: Diagnosis
-    curves: Mapping[str, Curve]
+    curves: Mapping[str, ThinnedCurve]
     """By name, see :mod:`rmetric.report.panels`."""
     alerts: tuple[MarkedAlert, ...]
     """Begins of alert episodes, by step."""
@@ -46,7 +46,7 @@ class ReportedRun:
 
         Cost: 0.2 ms a record, most of it in the detectors.
         """
-        curves: dict[str, Curve] = {}
+        curves: dict[str, ThinnedCurve] = {}
         records, evaluations, examination, logged = NewRecords(), Evaluations(), Examination(), _LoggedAlerts()
         watches = {name: _Watch(detector) for name, detector in default_detectors().items()}
         for portion in log.portions:
@@ -89,7 +89,7 @@ class _Watch:
 
     def __init__(self, detector: StreamingDetector) -> None:
         self.detector = detector
-        self.curve = Curve()
+        self.curve = ThinnedCurve()
         self._episodes = AlertEpisodes()
 
     def extend(self, observations: Observations) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rmetric.diagnosis.text import sureness
+from rmetric.plain_numbers import number_in_words
 from rmetric.replay import plain_text
 from rmetric.report.panels import PANELS
 from rmetric.report.reported import ReportedRun
@@ -85,7 +86,11 @@ def numbers_table(runs: Sequence[ReportedRun]) -> PageTable:
                 if curve := run.curves.get(name):
                     values = curve.values if len(curve.values) else np.array([math.nan])
                     numbers = [curve.first, float(values.min()), float(values.max()), curve.last]
-                    shown = [*map(_number, numbers), f"{curve.records:,}", f"{curve.broken:,}"]
+                    shown = [
+                        *(number_in_words(value, digits=5, missing=NOTHING) for value in numbers),
+                        f"{curve.records:,}",
+                        f"{curve.broken:,}",
+                    ]
                     rows.append([title, *([_run(index, run)] if several else []), *shown])
     return PageTable("numbers", "The curves in numbers", columns, rows)
 
@@ -108,12 +113,6 @@ def _run(index: int, run: ReportedRun) -> Cell:
 
 def _span(first: int, last: int) -> str:
     return f"{first:,}" if first == last else f"{first:,} – {last:,}"
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return NOTHING
-    return f"{value:.5g}" if math.isfinite(value) else "not finite"
 
 
 def _causes(causes: Sequence[str]) -> str:

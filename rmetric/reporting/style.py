@@ -158,7 +158,7 @@ def short(value: float, _position: int | None = None) -> str:
 
 
 def log_ticks(low: float, high: float, most: int = 3) -> list[float]:
-    """At most so many round numbers within limits, evenly spread: powers of ten, or 1, 2 and 5 times them.
+    """Round numbers within limits, at most so many and evenly spread: powers of ten, or 1, 2 and 5 times them.
 
     >>> log_ticks(0.9, 20.0), log_ticks(1e-4, 1e9), log_ticks(1.5, 6.0)
     ([1.0, 10.0], [0.0001, 10.0, 1000000.0], [2.0, 5.0])

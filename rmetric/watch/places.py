@@ -122,7 +122,7 @@ def _name(file: str) -> str:
 
 
 def _changed(file: str) -> float:
-    """When a file changed last; 0 if it has just been removed."""
+    """Time of a file's last change; 0 if it has just been removed."""
     try:
         return os.stat(file).st_mtime  # noqa: PTH116 - as above
     except OSError:

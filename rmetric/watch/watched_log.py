@@ -12,15 +12,17 @@ from stat import S_ISDIR
 from rmetric.errors import UserError
 from rmetric.importers import AUTO
 from rmetric.importers.format import files_of_folder
+from rmetric.importers.log_names import Place
+from rmetric.importers.trainer_state import STATE, is_of_checkpoint
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
 
-HEAD_BYTES = 256
+COMPARED_BYTES = 256
 """Bytes at the start of a file by which one that was cut and written anew is told from one that was continued."""
 
 
-class Change(Enum):
+class FileChange(Enum):
     """What happened to a file since the last look."""
 
     NONE = "none"
@@ -43,25 +45,25 @@ class Growth:
         self.age_s = 0.0
         """Seconds between the latest change of the file and the look that saw it, by the clock on the wall."""
 
-    def look(self) -> Change:
+    def look(self) -> FileChange:
         """What happened since the last look."""
         try:
             found = self._path.stat()
             size, changed_ns = _of_folder(self._path) if S_ISDIR(found.st_mode) else (found.st_size, found.st_mtime_ns)
         except OSError:
-            return Change.ABSENT
+            return FileChange.ABSENT
         stamp = (found.st_ino, size, changed_ns)
         if stamp == self._stamp:
-            return Change.NONE
+            return FileChange.NONE
         try:
             head = b"" if S_ISDIR(found.st_mode) else _head(self._path)
         except OSError:
-            return Change.ABSENT
+            return FileChange.ABSENT
         identity = (found.st_dev, found.st_ino)
         continued = identity == self._identity and size >= self._size and head.startswith(self._head)
         self._stamp, self._identity, self._size, self._head = stamp, identity, size, head
         self.age_s = max(0.0, time.time() - changed_ns / 1e9)
-        return Change.GREW if continued else Change.ANEW
+        return FileChange.GREW if continued else FileChange.ANEW
 
 
 def _of_folder(folder: Path) -> tuple[int, int]:
@@ -74,7 +76,7 @@ def _of_folder(folder: Path) -> tuple[int, int]:
 
 def _head(file: Path) -> bytes:
     with open(file, "rb") as opened:
-        return opened.read(HEAD_BYTES)
+        return opened.read(COMPARED_BYTES)
 
 
 class WatchedLog:
@@ -92,13 +94,16 @@ class WatchedLog:
         As in :func:`rmetric.diagnosis.diagnose`.
     silent_after_s
         As in :class:`~rmetric.watch.watched_run.Silence`.
+    within
+        The folder of all that is watched, which names of runs leave out.
     """
 
     def __init__(
         self, path: Path, format: str = AUTO, mapping: Mapping[str, str] | None = None,
-        silent_after_s: float | None = None,
+        silent_after_s: float | None = None, *, within: Path | None = None,
     ) -> None:  # fmt: skip
         self.path = path
+        self._within = within
         self.runs: list[WatchedRun] = []
         """In the order in which they began."""
         self.problem = ""
@@ -136,23 +141,23 @@ class WatchedLog:
                 news.append(one)  # noqa: PERF402 - what is known when reading fails is told
         except UserError as error:
             self.problem, self._source = str(error), None
-            if self.runs and not self.unread and change is not Change.ANEW:
+            if self.runs and not self.unread and change is not FileChange.ANEW:
                 self.unread = f"{self.path} can no longer be read, and is judged by what was read before ({error})"
         except OSError as error:
             self.problem = f"{self.path} cannot be read ({error.strerror})"
-        return change in (Change.GREW, Change.ANEW), news
+        return change in (FileChange.GREW, FileChange.ANEW), news
 
-    def _news(self, change: Change, now: float) -> Iterator[News]:
-        if change is Change.GREW and isinstance(self._source, NewLines) and not self._source.continues():
-            change = Change.ANEW
-        if change is Change.ANEW:
+    def _news(self, change: FileChange, now: float) -> Iterator[News]:
+        if change is FileChange.GREW and isinstance(self._source, NewLines) and not self._source.continues():
+            change = FileChange.ANEW
+        if change is FileChange.ANEW:
             self._begins_anew = True
             if not isinstance(self._source, WholeLog):  # that one reads from the start anyhow, and keeps its pace
                 self._source = None
         # What a file held when it was first seen is as old as the file, and what has come since then is not: the clock
         # of its file system may be behind.
-        at = max(now - self._growth.age_s, min(self._seen_at, now)) if change is Change.ANEW else now
-        self._seen_at = self._seen_at if change is Change.ABSENT else now
+        at = max(now - self._growth.age_s, min(self._seen_at, now)) if change is FileChange.ANEW else now
+        self._seen_at = self._seen_at if change is FileChange.ABSENT else now
         grown = False
         for portion in self._portions(change):
             grown = True
@@ -163,21 +168,21 @@ class WatchedLog:
             for run in self._current.values():
                 yield from run.rest(now)
 
-    def _portions(self, change: Change) -> Iterator[Portion]:
-        if change is Change.ABSENT:
+    def _portions(self, change: FileChange) -> Iterator[Portion]:
+        if change is FileChange.ABSENT:
             return
-        if self._source is None and change is not Change.NONE:
+        if self._source is None and change is not FileChange.NONE:
             # Until there are records, each look may tell another format: the first lines are often settings.
             yield from self._first_portions(source_of(self.path, self._format, self._mapping))
         elif isinstance(self._source, WholeLog):
-            yield from self._source.read() if change is not Change.NONE else self._source.catch_up()
-        elif self._source is not None and change is not Change.NONE:
+            yield from self._source.read() if change is not FileChange.NONE else self._source.catch_up()
+        elif self._source is not None and change is not FileChange.NONE:
             try:
                 yield from self._source.read()
             except NotByLinesError:
                 self._source = WholeLog(self.path, self._source.format, self._mapping)
                 yield from self._source.read()
-        if change is not Change.NONE:
+        if change is not FileChange.NONE:
             self.unread = "" if self._source else self.unread
             self.problem = f"{self.path}: {self._source.lacks}" if self._source and self._source.lacks else ""
 
@@ -204,11 +209,16 @@ class WatchedLog:
             self.runs[self.runs.index(known)] = self._current[portion.run] = again
             known = again
         elif known is None or starts_again:
-            name = portion.run if known is None else f"{portion.run}-{len(self.runs) + 1}"
-            known = WatchedRun(name, str(self.path), self._silent_after_s)
+            number = "" if known is None else f"-{len(self.runs) + 1}"
+            known = WatchedRun(self._name_of(portion.run) + number, str(self.path), self._silent_after_s)
             self._current[portion.run] = known
             self.runs.append(known)
         return known
+
+    def _name_of(self, run: str) -> str:
+        """Name of a run of the log, the same in all checkpoints, and whatever other logs there will be."""
+        place = Place.of(self.path.parents[1] / STATE if is_of_checkpoint(self.path) else self.path, run)
+        return place.below(self._within or place.folder)
 
     def _was_told(self, news: News, portion: Portion) -> bool:
         """Whether news are a finding that has been told: what it is about is the same as before the log was cut."""

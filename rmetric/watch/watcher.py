@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -41,7 +42,10 @@ class Watcher:
         mapping: Mapping[str, str] | None = None, silent_after_s: float | None = None,
     ) -> None:  # fmt: skip
         self._places, self._tell, self._interval_s = Places(path), tell, interval_s
-        self._watched = partial(WatchedLog, format=format, mapping=mapping, silent_after_s=silent_after_s)
+        within = Path(os.path.abspath(path))  # noqa: PTH100 - resolve() would follow links
+        self._watched = partial(
+            WatchedLog, format=format, mapping=mapping, silent_after_s=silent_after_s, within=within
+        )
         self._logs: dict[Path, WatchedLog] = {}
         self._is_first_look = True
 

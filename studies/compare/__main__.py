@@ -5,6 +5,7 @@
     python -m studies.compare --half fit --fit                            # what healthy pairs reach, for thresholds
 
 Same seed: a faulty run against its fault-free twin. Other seed: against the control of the next seed of the same model.
+Healthy pairs are also compared with a shift added to the training loss of one of them.
 """
 
 from __future__ import annotations
@@ -22,10 +23,12 @@ from rmetric.evaluation.scores import Score
 from rmetric.evaluation.split import halves
 from rmetric.evaluation.studies import in_parallel, load_study
 from rmetric.reporting.table import Cell, Column, Table, to_screen, write
-from studies.compare.pairs import first_step, highest_of, pairs_of
+from studies.compare.pairs import first_step, highest_of, pairs_of, shifted
 
 NEAR = 5
 """Steps within which a step counts as found."""
+SHIFTS = 1.0, 2.0, 3.0
+"""Deviations of the noise by which the training loss of a healthy run is raised from its middle on."""
 COLUMNS = (
     Column("pairs", "Pairs"), Column("count", "Number"), Column("differ", "With a difference"),
     Column("exact", "At the onset"), Column("near", f"Within {NEAR} steps"), Column("early", "Before the onset"),
@@ -37,7 +40,9 @@ def parser() -> Parser:
     p = Parser("Score the comparison of two runs on pairs whose onset is known.")
     p.add_argument("--data", type=Path, default=Path("data/real_runs.parquet"), help="data set, or folder of logs")
     p.add_argument("--half", choices=("fit", "score", "all"), default="score", help="half of the seeds")
-    p.add_argument("--fit", action="store_true", help="print the highest sums and jumps of healthy pairs, and stop")
+    p.add_argument(
+        "--fit", action="store_true", help="print the highest sums, jumps and shifts of healthy pairs, and stop"
+    )
     p.add_argument("--out", type=Path, default=Path("results/compare"), help="folder for the table")
     p.add_jobs()
     return p
@@ -57,9 +62,10 @@ def main(argv: Sequence[str] | None = None) -> None:
         healthy = [pair for pair in pairs if pair.onset is None]
         for name in SIGNALS.keys() - PLANNED:
             highest = zip(*(highest_of(name, pair) for pair in healthy), strict=True)
-            sums, jumps = (", ".join(f"{value:.1f}" for value in sorted(values)[-8:]) for values in highest)
-            print(f"{name}: {len(healthy)} pairs, highest sums {sums}; highest jumps {jumps}")
+            sums, jumps, shifts = (", ".join(f"{value:.1f}" for value in sorted(values)[-8:]) for values in highest)
+            print(f"{name}: {len(healthy)} pairs, highest sums {sums}; jumps {jumps}; shifts {shifts}")
         return
+    pairs += [shifted(pair, by) for by in SHIFTS for pair in pairs if pair.onset is None]
     found = list(in_parallel(first_step, pairs, args.jobs, "comparing", "pair"))
     kinds = dict.fromkeys(pair.kind for pair in pairs)
     rows = [row(kind, [one for pair, one in zip(pairs, found, strict=True) if pair.kind == kind]) for kind in kinds]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
-from rmetric.comparison import compare
-from rmetric.comparison.compare import differences_of
+from rmetric.comparison import SIGNALS, compare
+from rmetric.comparison.differences import differences_of
 from rmetric.faults import HARDWARE_FAULTS
-from rmetric.records import Run
+from rmetric.records import Observations, Run
+from rmetric.states.series import noise
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,29 @@ def pairs_of(runs: Sequence[Run], failed: set[str]) -> Iterator[Pair]:
                 yield Pair("other seed, healthy", a, b, None)
 
 
+def shifted(pair: Pair, deviations: float) -> Pair:
+    """A healthy pair whose second run has, from its middle on, a training loss higher by deviations of the noise."""
+    one, other = pair.a.observations, pair.b.observations
+    steps, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
+    onset = int(steps[len(steps) // 2])
+    loss = other.stated("training_loss")
+    before = (one.stated("training_loss")[rows_a] - loss[rows_b])[steps < onset]
+    higher = deviations * noise(before[np.isfinite(before)])
+    columns = {name: other[name] for name in SIGNALS} | {
+        "training_loss": loss + np.where(other.step >= onset, higher, 0.0)
+    }
+    b = replace(pair.b, observations=Observations(other.step, columns))
+    return Pair(f"{pair.kind}, loss {deviations:g} deviations higher", pair.a, b, onset)
+
+
 def first_step(pair: Pair) -> tuple[int | None, int | None]:
     """Onset, and the first step at which the runs differ."""
     first = compare(pair.a, pair.b).first
     return pair.onset, None if first is None else first.step
 
 
-def highest_of(name: str, pair: Pair) -> tuple[float, float]:
-    """Highest CUSUM of one signal of a pair, and highest jump of its magnitude."""
+def highest_of(name: str, pair: Pair) -> tuple[float, float, float]:
+    """Highest CUSUM of one signal of a pair, highest jump of its magnitude, and surprise at a shift of its level."""
     one, other = pair.a.observations, pair.b.observations
     _, rows_a, rows_b = np.intersect1d(one.step, other.step, return_indices=True)
     a, b = one.stated(name)[rows_a], other.stated(name)[rows_b]

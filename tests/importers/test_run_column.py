@@ -138,7 +138,7 @@ def test_json_lines_of_runs_in_turn_are_told_apart(tmp_path: Path, column: str) 
 def test_more_rows_in_turn_than_are_held_are_refused_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_column, "MOST_ROWS", 15)
+    monkeypatch.setattr(run_column, "MOST_HELD", 15)
     with pytest.raises(UserError, match=r"rows of several runs in turn \('run'\); sort its rows by run and step"):
         read_runs(table(tmp_path, "run,step,loss", in_turn("a", "b")))
 

@@ -34,7 +34,8 @@ from rmetric.live.run import LanguageModelRun, LiveRunConfig
 from rmetric.measurements import Observation
 from rmetric.monitor import TrainingMonitor
 from rmetric.monitor.dispersion import collectives, dispersion_source, mean_loss, workers
-from rmetric.monitor.measures import GradientNorms
+from rmetric.monitor.measures import GradientNorms, UpdateSize
+from rmetric.monitor.mechanism import MechanismWatch, UpdateAlignment
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.repair import SkipUpdate
 from rmetric.monitor.worker_lost import WorkerLost
@@ -363,6 +364,7 @@ def healthy(folder: Path, rank: int) -> dict[str, Any]:
         "sharded_in_part": _norms_of(rank, lambda network: fully_shard(network[0])),
         "ignored": _norms_of(rank, lambda network: fully_shard(network, ignored_params={*network[4].parameters()})),
         "tensor_parallel": _norms_of(rank, _in_columns_and_rows),
+        "sampled": _sampled_parts(rank),
         "left_sharded": _left_sharded(folder / "left_sharded.jsonl", rank, fully_shard, "close"),
         "failed_sharded": _left_sharded(folder / "failed_sharded.jsonl", rank, fully_shard, "error"),
         "failed_late_sharded": _left_sharded(folder / "failed_late_sharded.jsonl", rank, fully_shard, "late"),
@@ -439,6 +441,40 @@ class _Unreadable(Tensor):
     @classmethod
     def __torch_function__(cls, *_: Any) -> Any:
         raise ZeroDivisionError("as classes do")
+
+
+def _sampled_parts(rank: int) -> dict[str, Any]:
+    """How many entries of its part of a model each process looks at; the second one has nothing of the small model."""
+    model, small = _network(), nn.Linear(6, 1)
+    messages, found = _messages(), {}
+    for name, network in {"model": model, "small": small}.items():
+        fully_shard(network)
+        part = sum(item.to_local().numel() for item in network.parameters())  # type: ignore[attr-defined]
+        entries = max(part // 8, 1)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
+        update = UpdateSize(ModelParameters(network), entries)
+        alignment = UpdateAlignment(network, entries=entries)
+        watch = MechanismWatch(network, optimizer, monitors=[alignment, "update"], stride=1)
+        updates, seen = [], []
+        for step in range(1, STEPS + 1):
+            _loss(network, _batch(rank, step)).backward()
+            updates.append(update.measure())
+            pending = watch.step(step)
+            seen.append({} if pending is None else dict(pending.read().values))
+            optimizer.step()
+            optimizer.zero_grad()
+        kept = {"update": update.state_dict(), "update_alignment": alignment.state_dict()}
+        found[name] = {
+            "part": part,
+            "asked": entries,
+            "taken": {key: len(state["before"]) for key, state in kept.items()},
+            "updates": [None if size is None else float(size) for size in updates],
+            "seen": seen,
+            "names": watch.names,
+            "auto": MechanismWatch(network, optimizer).names,
+        }
+        watch.close()
+    return {**found, "messages": [*messages]}
 
 
 def _left_sharded(log: Path, rank: int, shard: Callable[[nn.Module], Any], how: str) -> dict[str, Any]:

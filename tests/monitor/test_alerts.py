@@ -11,7 +11,7 @@ from rmetric.detectors import StreamingDetector, make_detector
 from rmetric.detectors.numerics import Numerics
 from rmetric.measurements import Observation
 from rmetric.monitor.alerts import GradientOutliers, alert_message, explanation_of
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.detector_set import DetectorSet
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.batches import InputScale
@@ -144,7 +144,7 @@ def test_a_leap_of_the_learning_rate_is_told_apart_from_the_update_before_it() -
 def test_causes_of_a_change_are_those_of_what_has_changed(setting: str, cause: str, of_others: str) -> None:
     detector = told_of("settings_changed")
     explanation = explanation_of(
-        detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [Change(setting, "a", "b")]
+        detector, Observation(7, **HEALTHY), GradientOutliers(), 256, [SettingChange(setting, "a", "b")]
     )
     assert explanation.seen == [f"{setting} changed from a to b"]
     assert cause in explanation.advice and of_others not in explanation.advice

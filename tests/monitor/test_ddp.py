@@ -253,6 +253,30 @@ def test_the_global_norm_of_a_sharded_model_is_that_of_the_whole_gradient(
             assert step["total"] == pytest.approx(step["expected"], rel=1e-5)
 
 
+def test_a_sample_of_a_sharded_model_has_as_many_entries_as_asked_for_of_each_processs_part(
+    healthy: list[dict[str, Any]],
+) -> None:
+    for found in (process["sampled"]["model"] for process in healthy):
+        tensors = 6
+        assert {*found["taken"]} == {"update", "update_alignment"}
+        for taken in found["taken"].values():
+            assert 0.8 * found["asked"] <= taken <= found["asked"] + tensors
+        assert all(size > 0.0 for size in found["updates"][1:])
+        assert [*map(len, found["seen"])] == [1, 1, 2, 2]  # the alignment needs two changes
+
+
+def test_a_process_without_a_part_of_the_sharded_model_measures_none_of_its_updates_and_gives_nothing_up(
+    healthy: list[dict[str, Any]],
+) -> None:
+    first, second = (process["sampled"] for process in healthy)
+    assert (first["small"]["part"], second["small"]["part"]) == (7, 0)
+    assert second["small"]["updates"] == [None] * 4
+    assert second["small"]["seen"] == [{}] * 4
+    for found in (first, second):
+        assert found["messages"] == []
+        assert [*map(sorted, (found["small"]["names"], found["small"]["auto"]))] == [["update", "update_alignment"]] * 2
+
+
 @pytest.mark.slow
 def test_the_loss_of_replicas_of_a_sharded_model_is_the_mean_over_all_of_them(tmp_path: Path) -> None:
     ended = run_processes(SCENARIOS, "replicas", tmp_path, processes=4)

@@ -11,7 +11,7 @@ from torch import nn
 from rmetric.advice import MODES
 from rmetric.diagnosis import diagnose
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.kept_settings import KEPT, KeptSettings
 from rmetric.monitor.parameters import ModelParameters
 from tests.helpers import lines_of
@@ -21,7 +21,7 @@ from tests.monitor.common import train
 class InEachStep(KeptSettings):
     """Measured as a monitor does: it looks at the gradients, and so at which parameters are trained, before."""
 
-    def measure(self) -> list[Change]:
+    def measure(self) -> list[SettingChange]:
         self._parameters.refresh()
         return super().measure()
 
@@ -49,15 +49,15 @@ def put(optimizer: torch.optim.Optimizer, **settings: Any) -> None:
 @pytest.mark.parametrize(
     ("settings", "change"),
     [
-        ({"weight_decay": 10.0}, Change("weight_decay", 0.01, 10.0)),
-        ({"weight_decay": 0}, Change("weight_decay", 0.01, 0.0)),
-        ({"betas": (0.99, 0.999)}, Change("betas[0]", 0.9, 0.99)),
-        ({"betas": (0.0, 0.999)}, Change("betas[0]", 0.9, 0.0)),
-        ({"eps": 1e-3}, Change("eps", 1e-8, 1e-3)),
-        ({"maximize": True}, Change("maximize", "False", "True")),
+        ({"weight_decay": 10.0}, SettingChange("weight_decay", 0.01, 10.0)),
+        ({"weight_decay": 0}, SettingChange("weight_decay", 0.01, 0.0)),
+        ({"betas": (0.99, 0.999)}, SettingChange("betas[0]", 0.9, 0.99)),
+        ({"betas": (0.0, 0.999)}, SettingChange("betas[0]", 0.9, 0.0)),
+        ({"eps": 1e-3}, SettingChange("eps", 1e-8, 1e-3)),
+        ({"maximize": True}, SettingChange("maximize", "False", "True")),
     ],
 )
-def test_an_abrupt_change_is_told_of_once_with_both_values(settings: dict[str, Any], change: Change) -> None:
+def test_an_abrupt_change_is_told_of_once_with_both_values(settings: dict[str, Any], change: SettingChange) -> None:
     _, optimizer, watched = made()
     keep(watched)
     put(optimizer, **settings)
@@ -95,8 +95,8 @@ def test_what_alternates_is_told_of_once_and_that_it_is_back_is_no_news_of_its_o
         put(optimizer, weight_decay=0.1 if step // (2 * KEPT) % 2 else 0.0)
         told += watched.measure()
         back += watched.taken_back
-    assert told == [Change("weight_decay", 0.0, 0.1)]
-    assert back == [Change("weight_decay", 0.1, 0.0)]
+    assert told == [SettingChange("weight_decay", 0.0, 0.1)]
+    assert back == [SettingChange("weight_decay", 0.1, 0.0)]
 
 
 def test_a_resumed_run_knows_what_is_to_be_taken_back() -> None:
@@ -108,17 +108,17 @@ def test_a_resumed_run_knows_what_is_to_be_taken_back() -> None:
     resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
     keep(resumed, 2)
     put(optimizer, weight_decay=0.01)
-    assert resumed.measure() == [] and resumed.taken_back == [Change("weight_decay", 10.0, 0.01)]
+    assert resumed.measure() == [] and resumed.taken_back == [SettingChange("weight_decay", 10.0, 0.01)]
 
 
 def test_all_groups_together_are_one_change_and_one_group_alone_is_one_too() -> None:
     _, optimizer, watched = made(groups=2)
     keep(watched)
     put(optimizer, weight_decay=10.0)
-    assert watched.measure() == [Change("weight_decay", 0.01, 10.0)]
+    assert watched.measure() == [SettingChange("weight_decay", 0.01, 10.0)]
     keep(watched)
     optimizer.param_groups[1]["weight_decay"] = 0.5
-    assert watched.measure() == [Change("weight_decay", 10.0, 0.5)]
+    assert watched.measure() == [SettingChange("weight_decay", 10.0, 0.5)]
 
 
 def test_a_group_that_comes_later_and_tensors_are_no_change() -> None:
@@ -136,7 +136,7 @@ def test_modules_that_no_longer_train_are_told_of_and_new_modules_are_not() -> N
     model.append(nn.Linear(2, 2))
     keep(watched)
     model[2].eval()
-    assert watched.measure() == [Change(MODES, "0", "1")]
+    assert watched.measure() == [SettingChange(MODES, "0", "1")]
     keep(watched)
     model.train()
     keep(watched)
@@ -150,7 +150,7 @@ def test_modules_that_change_their_mode_as_layers_are_frozen_and_unfrozen_are_no
         assert watched.measure() == []
     keep(watched)
     model.eval()
-    assert watched.measure() == [Change(MODES, "2", "5")]
+    assert watched.measure() == [SettingChange(MODES, "2", "5")]
 
 
 def test_a_run_that_is_resumed_right_before_layers_are_frozen_knows_that_their_modes_are_meant() -> None:
@@ -169,7 +169,7 @@ def test_modules_left_in_evaluation_mode_are_told_of_though_layers_are_frozen_in
         assert watched.measure() == []
     model[0].requires_grad_()
     model.eval()
-    assert watched.measure() == [Change(MODES, "0", "5")]
+    assert watched.measure() == [SettingChange(MODES, "0", "5")]
 
 
 def test_settings_from_a_file_of_settings_are_lists_and_watched_as_well() -> None:
@@ -177,7 +177,7 @@ def test_settings_from_a_file_of_settings_are_lists_and_watched_as_well() -> Non
     put(optimizer, betas=[0.9, 0.999])
     keep(watched)
     optimizer.param_groups[0]["betas"][0] = 0.99
-    assert watched.measure() == [Change("betas[0]", 0.9, 0.99)]
+    assert watched.measure() == [SettingChange("betas[0]", 0.9, 0.99)]
 
 
 def test_tensors_in_settings_are_not_looked_into() -> None:
@@ -200,7 +200,7 @@ def test_a_resumed_run_is_told_of_what_it_was_started_with_otherwise() -> None:
     keep(watched)
     _, optimizer, resumed = made(weight_decay=0.5)
     resumed.load_state_dict(json.loads(json.dumps(watched.state_dict())))
-    assert resumed.measure() == [Change("weight_decay", 0.01, 0.5)]
+    assert resumed.measure() == [SettingChange("weight_decay", 0.01, 0.5)]
     keep(resumed)
     put(optimizer, weight_decay=0.01)  # as it was before
     keep(resumed)

@@ -41,8 +41,10 @@ def test_output_names_never_meet_each_other_the_overview_or_an_input(tmp_path: P
         tmp_path / "b" / "RUN.jsonl",
         tmp_path / "summary.jsonl",
         tmp_path / "out" / "t.csv",
+        tmp_path / "t.jsonl",
+        tmp_path / "model" / "trainer_state.json",
     ]
-    names = output_names([*logs, tmp_path / "t.jsonl", tmp_path / "model" / "trainer_state.json"], tmp_path / "out")
+    names = output_names([(log, None) for log in logs], tmp_path / "out")
     assert names == ["a-run", "b-RUN", "summary-2", "out-t", "t-2", "model"]
 
 

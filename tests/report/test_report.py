@@ -17,7 +17,7 @@ from rmetric.diagnosis import diagnose
 from rmetric.importers import portions_of
 from rmetric.records import Observations, reported_evaluations
 from rmetric.report import buckets_for
-from rmetric.report.curves import Curve, extend_curves
+from rmetric.report.curves import ThinnedCurve, extend_curves
 from rmetric.report.reported import ReportedRun
 from rmetric.report.tables import findings_table, numbers_table
 
@@ -26,7 +26,7 @@ def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
     rng = np.random.default_rng(0)
     steps, values = np.arange(1_000_000), 2.0 + 0.01 * rng.standard_normal(1_000_000)
     values[[123_456, 777_777]] = 50.0, -50.0
-    curves: dict[str, Curve] = {}
+    curves: dict[str, ThinnedCurve] = {}
     for part in np.array_split(steps, 7):
         extend_curves(curves, Observations(part, {"training_loss": values[part]}), reported_evaluations([]))
     curve = curves["training_loss"]
@@ -40,7 +40,7 @@ def test_a_long_curve_keeps_its_spikes_and_ends() -> None:
 
 def test_what_was_not_measured_has_no_curve_and_what_is_not_finite_is_told() -> None:
     columns = {"training_loss": np.array([1.0, np.inf, np.nan]), "grad_norm": np.full(3, np.nan)}
-    curves: dict[str, Curve] = {}
+    curves: dict[str, ThinnedCurve] = {}
     extend_curves(curves, Observations(np.arange(3), columns), reported_evaluations([]))
     assert list(curves) == ["training_loss"]
     curve = curves["training_loss"]

@@ -38,7 +38,7 @@ class DropoutState(Bug):
     """State in which it stays."""
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
-        from rmetric.monitor.modes import dropouts
+        from rmetric.network.modes import dropouts
 
         if not (modules := dropouts(training.model)):
             raise UserError(f"{self.name} needs a model with dropout, and this one has none")
@@ -53,7 +53,7 @@ class EvalModeInTraining(Bug):
     source = "Karpathy 2018, most common neural net mistakes (to toggle train and eval mode is forgotten)"
 
     def inject(self, training: LiveRun) -> AbstractContextManager[None]:
-        from rmetric.monitor.modes import batch_norms, dropouts
+        from rmetric.network.modes import batch_norms, dropouts
 
         if not dropouts(training.model) and not batch_norms(training.model):
             raise UserError(f"{self.name} changes nothing: this model has neither dropout nor batch norm")
@@ -83,7 +83,7 @@ class NormStatisticsFrozen(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.monitor.modes import batch_norms
+        from rmetric.network.modes import batch_norms
 
         if not (modules := batch_norms(training.model)):
             raise UserError(f"{self.name} needs a model with batch norm, and this one has none")
@@ -124,7 +124,7 @@ class DropoutTooHigh(Bug):
 
     @contextmanager
     def inject(self, training: LiveRun) -> Iterator[None]:
-        from rmetric.monitor.modes import dropouts
+        from rmetric.network.modes import dropouts
 
         if not (modules := [module for module in dropouts(training.model) if hasattr(module, "p")]):
             raise UserError(f"{self.name} needs a model with dropout, and this one has none")

@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from tabulate import tabulate
 
-from rmetric.cli import Parser, script, whole_number
+from rmetric.cli import Parser, real_training, script, whole_number
 from rmetric.errors import UserError
 from rmetric.live.models.shapes import SHAPES, Shape
+
+if TYPE_CHECKING:
+    import torch
 
 GIB = 2**30
 FP32_BYTES = 4
@@ -29,8 +31,8 @@ LORA_RANK = 16
 ADAMW_BYTES = 8
 """Bytes of FP32 state a trainable parameter: two moments."""
 SMALLEST_LENGTH = 64
-CARDS = {"T4": (14.7, torch.float16), "L4": (22.0, torch.bfloat16)}
-"""GiB that PyTorch reports as the whole of the card (sold as 16 and 24 GB), and what it computes in."""
+CARDS = {"T4": (14.7, "float16"), "L4": (22.0, "bfloat16")}
+"""GiB that PyTorch reports as the whole of the card (sold as 16 and 24 GB), and the type in which it computes."""
 Choice = bool | Literal["auto"]
 
 
@@ -115,6 +117,7 @@ class TrainingPlan:
         LFM2, trained in full and with LoRA: 28–48 · hidden + 16–20 · feed_forward in FP32, 26–41 · hidden + 8–10 ·
         feed_forward with BF16. Not counted: attention with dropout on a CPU, which keeps its scores.
 
+        >>> import torch
         >>> shape = dict.fromkeys(("layers", "hidden", "feed_forward", "vocabulary", "rows", "length"), 1)
         >>> full = TrainingPlan(name="", parameters=10**9, dtype=torch.float32, **shape).estimate()
         >>> round(full.total_gib * 2**30 / 10**9)
@@ -226,6 +229,8 @@ def available_memory_gib(device: torch.device | str) -> float:
     On a CUDA device what the driver reports as free, and what PyTorch has reserved and does not use; elsewhere the
     machine's available main memory (with ``psutil``; without it, its free pages, which is less).
     """
+    import torch
+
     device = torch.device(device)
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -242,7 +247,7 @@ def out_of_memory_in_one_line(doing: str) -> Iterator[None]:
     """Turn running out of memory in the block into one :class:`~rmetric.errors.UserError`."""
     try:
         yield
-    except (MemoryError, torch.OutOfMemoryError, RuntimeError) as error:
+    except (MemoryError, RuntimeError) as error:  # torch.OutOfMemoryError is one of the latter
         if not is_out_of_memory(error):
             raise
         raise UserError(
@@ -252,6 +257,8 @@ def out_of_memory_in_one_line(doing: str) -> Iterator[None]:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an exception says that memory ran out; PyTorch has no class of its own for main memory."""
+    import torch
+
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
@@ -261,11 +268,14 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def card_table(rows: int = 1, length: int = 256) -> str:
     """A Markdown table of what fits of each known model on the paper's two cards."""
+    with real_training():
+        import torch
+
     head = ["model", "parameters", *(f"{card} ({gib} GiB)" for card, (gib, _) in CARDS.items())]
     lines = []
     for shape in map(SHAPES.__getitem__, SHAPES):
         cells = [
-            _card_cell(plan_of(shape, dtype, rows=rows, length=length), available)
+            _card_cell(plan_of(shape, getattr(torch, dtype), rows=rows, length=length), available)
             for available, dtype in CARDS.values()
         ]
         lines.append([shape.hub_name, f"{shape.parameters / 1e9:.2f} B", *cells])

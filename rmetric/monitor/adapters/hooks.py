@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from rmetric.errors import LOGGER, UserError, on_one_line
 from rmetric.monitor import TrainingMonitor
+from rmetric.monitor.adapters.framework_log import FrameworkLog
 from rmetric.monitor.repair.policy import Policy, checked_policies
+from rmetric.monitor.sinks import WandbAlerts
 from rmetric.registry import Registry
 
 REWARD = "reward"
@@ -28,6 +30,12 @@ def check_option_names(adapter: Callable[..., Any], options: Iterable[str]) -> N
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
                 known.add(parameter.name, taker)
     _ = [known[name] for name in options]
+
+
+def options_of_monitor(given: Mapping[str, Any], reports: FrameworkLog, policies: Sequence[Policy]) -> dict[str, Any]:
+    """Options given to an adapter, with its log of the framework, alerts of W&B, and the policies of this fit."""
+    sinks = [*given.get("sinks", ()), reports, WandbAlerts()]
+    return {**given, "sinks": sinks, "policy": policies or None}
 
 
 def tell_other_names(adapter: type[Any], others: Sequence[str], key: str) -> None:

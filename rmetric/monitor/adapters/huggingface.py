@@ -25,12 +25,12 @@ from rmetric.monitor.adapters.hooks import (
     UnseenPasses,
     check_option_names,
     log_errors,
+    options_of_monitor,
     tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.ending import AtExit, close_all
 from rmetric.monitor.repair.policy import Policy
-from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 
 _transformers: Any = optional_module("transformers", "transformers", "'rmetric[live]'")
@@ -147,8 +147,7 @@ class RMetricCallback(_TrainerCallback):  # type: ignore[misc]
         self, accelerator: Any, model: nn.Module, optimizer: Any, policies: Sequence[Policy], output: str, step: int
     ) -> None:
         self._reports = FrameworkLog(THEIRS)
-        sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
-        options = {**self._options, "sinks": sinks, "policy": policies or None}
+        options = options_of_monitor(self._options, self._reports, policies)
         # The Trainer has weighed each micro-batch: their sum is the loss of the step.
         monitor = self._stack.enter_context(watched(accelerator, model, optimizer, torch.sum, options))
         self._stack.enter_context(self._reporting())

@@ -21,11 +21,11 @@ from rmetric.monitor.adapters.hooks import (
     UnseenPasses,
     check_option_names,
     log_errors,
+    options_of_monitor,
     tell_other_names,
 )
 from rmetric.monitor.adapters.kept_checkpoints import KeptCheckpoints, load_optimizer_state
 from rmetric.monitor.parameters import owned_by
-from rmetric.monitor.sinks import WandbAlerts
 from rmetric.monitor.sinks.base import optional_module
 from rmetric.monitor.tensors import gathered
 
@@ -98,9 +98,8 @@ class RMetricLightning(_Callback):  # type: ignore[misc]
         self._offered = _written(trainer)
         with log_errors("the monitor's start"):
             self._reports = FrameworkLog()
-            sinks = [*self._options.get("sinks", ()), self._reports, WandbAlerts()]
             own = {"scaler": scaler, "parameters": _part_of_the_first(trainer.strategy.model, trainer.optimizers)}
-            options = {**own, **self._options, "sinks": sinks, "policy": policies or None}
+            options = {**own, **options_of_monitor(self._options, self._reports, policies)}
             self.monitor = TrainingMonitor(trainer.strategy.model, trainer.optimizers[0], **options)
             self.monitor.step_number = trainer.global_step
             state, self._state = self._state, {}

@@ -21,7 +21,7 @@ from rmetric.advice import (
     UPDATE_GRADIENT,
     WEIGHT,
 )
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.monitor.loop_invariants.batches import FewBatches, InputCentre, InputScale
 from rmetric.monitor.loop_invariants.gradients import Clipping, GradientFalls, NoMore
@@ -36,14 +36,14 @@ TENSORS_REPEATED = [f"tensor_{place}_repeated" for place in range(TENSORS)]
 """Names of what is measured of each of a batch's."""
 TURNED = "gradient_turned"
 FACTS = {
-    "weights_changed": Change(WEIGHT, "the updated one", "another"),
-    "gradients_kept": Change(KEPT_GRADIENT, "none", "an old one"),
-    "batch_repeated": Change(BATCH, "a new one", "the one before"),
-    **dict.fromkeys(TENSORS_REPEATED, Change(BATCH, "a new one", "in part the one before")),
-    "examples_repeated": Change(EXAMPLES, "different examples", "copies"),
-    "targets_alike": Change(TARGETS, "several classes", "one class"),
-    "statistics_still": Change(STATISTICS, "moving", "still"),
-    TURNED: Change(UPDATE_GRADIENT, "the one of the passes", "its opposite"),
+    "weights_changed": SettingChange(WEIGHT, "the updated one", "another"),
+    "gradients_kept": SettingChange(KEPT_GRADIENT, "none", "an old one"),
+    "batch_repeated": SettingChange(BATCH, "a new one", "the one before"),
+    **dict.fromkeys(TENSORS_REPEATED, SettingChange(BATCH, "a new one", "in part the one before")),
+    "examples_repeated": SettingChange(EXAMPLES, "different examples", "copies"),
+    "targets_alike": SettingChange(TARGETS, "several classes", "one class"),
+    "statistics_still": SettingChange(STATISTICS, "moving", "still"),
+    TURNED: SettingChange(UPDATE_GRADIENT, "the one of the passes", "its opposite"),
 }
 """Truth value of :mod:`~rmetric.monitor.loop_probes`, false while all is well → what has changed where it is not."""
 OF_ITS_OWN = ("examples_repeated", "targets_alike", "input_scale", "input_mean", "training_loss")
@@ -62,7 +62,7 @@ class Fact(Invariant):
         value = measured.get(self._name)
         return None if value is None or math.isnan(value) else value != 0.0
 
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         return FACTS[self._name]
 
 
@@ -105,7 +105,7 @@ class LoopInvariants:
             if invariant.by_chance:
                 invariant.begin_anew()
 
-    def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[Change]:
+    def update(self, measured: Mapping[str, float], *, planned: bool = False) -> list[SettingChange]:
         """What a step brings that is news.
 
         ``measured`` has the measurements of the step by name: those of :mod:`~rmetric.monitor.loop_probes`,
@@ -122,7 +122,7 @@ class LoopInvariants:
         self._of_agent |= math.isfinite(measured.get("reward", math.nan))
         if self._of_agent:
             measured = {**measured, **dict.fromkeys(OF_ITS_OWN, math.nan)}
-        found: dict[str, Change] = {}  # a batch that is the one before is so in each of its tensors, too
+        found: dict[str, SettingChange] = {}  # a batch that is the one before is so in each of its tensors, too
         for invariant in self._invariants:
             change = invariant.update(measured)
             if change is not None:

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 
 HELD, BROKEN = 32, 2
 """Measurements in a row in which an invariant must have held, and in which it must then be broken, to be news."""
@@ -39,7 +39,7 @@ class Invariant(ABC):
         """Whether the invariant is broken in a step with these measurements; ``None``: they do not tell."""
 
     @abstractmethod
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         """Words for what has changed."""
 
     def begin_anew(self) -> None:
@@ -49,7 +49,7 @@ class Invariant(ABC):
     def learn(self, measured: Mapping[str, float]) -> None:  # noqa: B027 - most compare with nothing
         """Take in, as usual, the step in which it was just found to hold."""
 
-    def update(self, measured: Mapping[str, float]) -> Change | None:
+    def update(self, measured: Mapping[str, float]) -> SettingChange | None:
         """Take in a step; returns what is news."""
         broken = self.is_broken(measured)
         if broken is None:

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Mapping
 
 from rmetric.advice import BATCH, CENTRE, INPUTS
-from rmetric.monitor.changes import FACTOR, Change
+from rmetric.monitor.changes import FACTOR, SettingChange
 from rmetric.monitor.loop_invariants.base import Invariant, OfLate
 
-FEW_BATCHES = Change(BATCH, "a new one", "one of few that come again and again")
+FEW_BATCHES = SettingChange(BATCH, "a new one", "one of few that come again and again")
 BATCHES = 16
 """Latest batches, of which few that are served again and again are."""
 OFF_CENTRE = 0.5
@@ -40,7 +40,7 @@ class FewBatches(Invariant):
         self._latest.append(key)
         return known
 
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         return FEW_BATCHES
 
 
@@ -54,8 +54,8 @@ class InputScale(OfLate):
     def _is_far(self, least: float, most: float) -> bool:
         return not least / FACTOR <= self._now <= most * FACTOR
 
-    def change(self) -> Change:
-        return Change(INPUTS, self._middle, self._now)
+    def change(self) -> SettingChange:
+        return SettingChange(INPUTS, self._middle, self._now)
 
 
 class InputCentre(OfLate):
@@ -73,5 +73,5 @@ class InputCentre(OfLate):
         margin = max(most - least, OFF_CENTRE)
         return not least - margin <= self._now <= most + margin
 
-    def change(self) -> Change:
-        return Change(CENTRE, f"{self._middle:.2f} of their root mean square", round(self._now, 2))
+    def change(self) -> SettingChange:
+        return SettingChange(CENTRE, f"{self._middle:.2f} of their root mean square", round(self._now, 2))

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from rmetric.advice import CLIPPING, NORM
-from rmetric.monitor.changes import FACTOR, Change
+from rmetric.monitor.changes import FACTOR, SettingChange
 from rmetric.monitor.loop_invariants.base import Invariant, Remembered, in_short
 
 UNTOUCHED = 1e-3
@@ -48,10 +48,10 @@ class Clipping(Invariant):
         else:
             self._left_alone = max(self._left_alone, self._now)
 
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         before = f"none up to {self._left_alone:.3g}" if self._bound == math.inf else in_short(self._bound)
         after = f"none, but lengthening to {self._now:.3g}" if self._lengthened else f"none at {self._now:.3g}"
-        return Change(CLIPPING, before, in_short(self._now) if self._clipped else after)
+        return SettingChange(CLIPPING, before, in_short(self._now) if self._clipped else after)
 
 
 class OfGradients(Remembered):
@@ -90,8 +90,8 @@ class NoMore(OfGradients):
         self._now = measured.get(self._name, math.nan)
         return None if math.isnan(self._now) else self._now > max(self._usual, default=self._now)
 
-    def change(self) -> Change:
-        return Change(self._setting, max(self._usual, default=0.0), self._now)
+    def change(self) -> SettingChange:
+        return SettingChange(self._setting, max(self._usual, default=0.0), self._now)
 
 
 class GradientFalls(OfGradients):
@@ -111,6 +111,6 @@ class GradientFalls(OfGradients):
     def learn(self, measured: Mapping[str, float]) -> None:
         self._usual.append((measured["training_loss"], self._now))
 
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         least = min((norm for _, norm in self._usual), default=math.nan)
-        return Change(NORM, f"at least {least:.3g}", in_short(self._now))
+        return SettingChange(NORM, f"at least {least:.3g}", in_short(self._now))

@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping
 
 from rmetric.advice import LOSS, LOSS_GRADIENT
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import HELD, Invariant, OfLate, in_short
 
-NOTHING_TO_LEARN = Change(LOSS_GRADIENT, "not 0", "exactly 0, as the loss is")
+NOTHING_TO_LEARN = SettingChange(LOSS_GRADIENT, "not 0", "exactly 0, as the loss is")
 LOSS_FALLS, LOSS_LEAPS = 0.1, 0.5
 """Share of the loss to which it falls at once and that is no learning: of a noisy one, and of one that is not."""
 
@@ -28,7 +28,7 @@ class NothingToLearn(Invariant):
         loss, norm = (measured.get(name, math.nan) for name in ("training_loss", "grad_norm"))
         return None if math.isnan(loss) or math.isnan(norm) else loss == norm == 0.0
 
-    def change(self) -> Change:
+    def change(self) -> SettingChange:
         return NOTHING_TO_LEARN
 
 
@@ -61,5 +61,5 @@ class LossFalls(OfLate):
         leapt = self._now < min(LOSS_LEAPS * least, least - (most - least))
         return leapt or 0.0 < self._now < LOSS_FALLS * least
 
-    def change(self) -> Change:
-        return Change(LOSS, f"at least {min(self._usual, default=math.nan):.3g}", in_short(self._now))
+    def change(self) -> SettingChange:
+        return SettingChange(LOSS, f"at least {min(self._usual, default=math.nan):.3g}", in_short(self._now))

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from rmetric.advice import RATE, SCHEDULE
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import Invariant
 from rmetric.robust.context import RATE_FACTOR, SAME_RATE
 
@@ -39,8 +39,8 @@ class ScheduleSpeed(Invariant):
         self._speed, self.broken = speed, 0
         return None
 
-    def change(self) -> Change:
-        return Change(SCHEDULE, 1.0, float(self._times))
+    def change(self) -> SettingChange:
+        return SettingChange(SCHEDULE, 1.0, float(self._times))
 
     def begin_anew(self) -> None:
         super().begin_anew()
@@ -67,8 +67,8 @@ class RateLeap(Invariant):
     def learn(self, measured: Mapping[str, float]) -> None:
         self._before, self._largest = self._now, max(self._now, self._largest)
 
-    def change(self) -> Change:
-        return Change(RATE, self._before, self._now)
+    def change(self) -> SettingChange:
+        return SettingChange(RATE, self._before, self._now)
 
     def begin_anew(self) -> None:
         super().begin_anew()

@@ -183,7 +183,7 @@ class BatchProbe:
         self._before, self._keys = key, keys
 
     def _each_repeated(self, tensors: Sequence[Tensor], keys: Mapping[int, Tensor], shapes: Shape) -> Measured:
-        """Of each tensor beside others whether it is the one before: others may be drawn anew, or carried on.
+        """Whether each tensor beside others is the one before: others may be drawn anew, or carried on.
 
         What follows from its shape alone, as a causal mask does, is never looked at or never new.
         """

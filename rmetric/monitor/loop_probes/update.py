@@ -14,10 +14,10 @@ from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.loop_invariants import TENSORS
 from rmetric.monitor.loop_probes.hooks import UpdateHook, remove_hooks
 from rmetric.monitor.loop_probes.samples import WEIGHTS, Measured, is_plain, is_same, sample_of
-from rmetric.monitor.modes import batch_norms
 from rmetric.monitor.parameters import ModelParameters, owned_by
 from rmetric.monitor.processes import Processes
 from rmetric.monitor.tensors import INTEGERS, flat, stored
+from rmetric.network.modes import batch_norms
 
 SIGNS = 8
 """Entries of a gradient, at least, that tell whether it is turned: a penalty that is added by hand may turn one."""

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.monitor.guard import ends_alone
+from rmetric.network.attention import masked_logits, unmasked_logits, watching, wrapped_attention
 from rmetric.network.structure import attentions
 
 CHUNK = 2**24
@@ -33,13 +34,16 @@ class AttentionLogits:
         If the model's attention is of no known form.
     """
 
+    watched = "the attention logits"
+
     def __init__(self, model: nn.Module, *, chunk: int = CHUNK) -> None:
         self._chunk = chunk
         self._largest: Tensor | None = None
-        self._watch = Watching(self._look, "the attention logits")
+        self.closed = False
+        """Whether they are looked at no longer, after an error."""
         self._stack = ExitStack()
         modules = [attention.module for attention in attentions(model, "the maximum of the attention logits")]
-        self._stack.enter_context(wrapped_attention(modules, self._watch))
+        self._stack.enter_context(wrapped_attention(modules, watching(self._look)))
 
     def collect(self) -> Tensor | None:
         """The largest logit since the last call, a float32 scalar on the device; +∞ where one is not finite.
@@ -47,11 +51,12 @@ class AttentionLogits:
         None if no forward pass in training mode came in between.
         """
         largest, self._largest = self._largest, None
-        return None if self._watch.failed else largest
+        return None if self.closed else largest
 
     def close(self) -> None:
         self._stack.close()
 
+    @ends_alone
     def _look(
         self, module: nn.Module, query: Tensor, key: Tensor, mask: Tensor | None, options: dict[str, Any]
     ) -> None:

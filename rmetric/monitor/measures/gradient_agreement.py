@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import flat, on_cpu, real, stored, stride_of
+from rmetric.monitor.tensors import flat, on_cpu, real, stored, stride_over
 
 COMPARED, MEMORY = 4096, 0.9
 """Entries whose gradients are compared with those before (the cosine of so many is known to 0.016), and what their
@@ -84,7 +84,7 @@ class GradientAgreement:
         """Choose the entries, of the parameters as they are now, and begin anew."""
         self._version = self._source.version
         self._parameters = self._source.present
-        self._stride = stride_of(sum(flat(parameter).numel() for parameter in self._parameters), self._entries)
+        self._stride = stride_over(self._parameters, self._entries)
         self._spread = len({parameter.device for parameter in self._parameters}) > 1
         self._mean = None
 

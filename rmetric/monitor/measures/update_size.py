@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from rmetric.monitor.parameters import ModelParameters
-from rmetric.monitor.tensors import flat, on_cpu, stride_of
+from rmetric.monitor.tensors import flat, on_cpu, stride_over
 
 ENTRIES = 16_384
 """Entries whose update is measured by default: the RMS of so many is known to about 1 %."""
@@ -41,7 +41,7 @@ class UpdateSize:
         self._parameters = self._source.present
         kinds = {parameter.dtype for parameter in self._parameters}
         self._resolution = min((torch.finfo(kind).eps for kind in kinds), default=0.0)
-        self._stride = stride_of(sum(parameter.numel() for parameter in self._parameters), self._entries)
+        self._stride = stride_over(self._parameters, self._entries)
         self._views: list[Tensor] = []
         self._alike = False
         self._places: list[int] = []
@@ -109,5 +109,5 @@ class UpdateSize:
         self._rate = state.get("rate", math.inf)
         before = state["before"]
         entries = sum(map(len, self._sample()))
-        # of other parameters than those the first change is not known
+        # of other parameters than those, or of another sample, the first change is not known
         self._before = before.clone() if before is not None and len(before) == entries else None

@@ -21,7 +21,7 @@ from rmetric.monitor.mechanism.base import (
     Task,
     worst_of_each,
 )
-from rmetric.monitor.tensors import flat, on_cpu, stride_of
+from rmetric.monitor.tensors import flat, on_cpu, stride_over
 
 ENTRIES = 2**18
 """Entries of the parameters whose change is sampled, evenly over the model; of a smaller model all are."""
@@ -40,7 +40,7 @@ class UpdateAlignment(MechanismMonitor):
 
     **Source:** cosine similarity as a signal: O. Kao, *Observability and Fault Tolerance for LLM training* (slides, TU
     Berlin).
-    **Deviation:** a sample of large models.
+    **Deviation:** a sample of large models; with sharded parameters the process looks at its own part.
     """
 
     name: ClassVar[str] = "update_alignment"
@@ -53,9 +53,9 @@ class UpdateAlignment(MechanismMonitor):
 
     @torch.no_grad()
     def take(self) -> Task | None:
-        now = torch.cat([_entries(parameter, self._stride) for parameter in self._parameters])
+        now = self._sample()
         before, self._before = self._before, now
-        if before is None:
+        if before is None or not len(now):  # all that is trained may lie in other processes
             return None
         last, self._change = self._change, now - before.to(now)
         if last is None:
@@ -74,7 +74,14 @@ class UpdateAlignment(MechanismMonitor):
         return {"before": on_cpu(self._before), "change": on_cpu(self._change)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._before, self._change = state["before"], state["change"]
+        entries = len(self._sample())
+        kept = [state["before"], state["change"]]
+        # of another sample, or another part of the model, the directions are not known
+        self._before, self._change = (None if item is None or len(item) != entries else item for item in kept)
+
+    @torch.no_grad()
+    def _sample(self) -> Tensor:
+        return torch.cat([_entries(parameter, self._stride) for parameter in self._parameters])
 
 
 class GradientAlignment(MechanismMonitor):
@@ -84,8 +91,8 @@ class GradientAlignment(MechanismMonitor):
     workers). A step with one backward pass has no such cosine. A hook on every parameter sees what each pass adds; it
     stands in the sampled steps alone and keeps a sample of the entries until the step is over.
 
-    Under ``DistributedDataParallel`` each process sees its own micro-batches. ``entries``: about how many of the
-    parameters are looked at.
+    Under ``DistributedDataParallel`` each process sees its own micro-batches. A model under ``fully_shard`` shows none
+    and is refused (:class:`~rmetric.errors.UserError`). ``entries``: about how many of the parameters are looked at.
 
     **Source:** cosine similarity as a signal: O. Kao, *Observability and Fault Tolerance for LLM training* (slides, TU
     Berlin).
@@ -96,6 +103,8 @@ class GradientAlignment(MechanismMonitor):
     measures: ClassVar[tuple[str, ...]] = ("gradient_alignment",)
 
     def __init__(self, model: nn.Module, *, entries: int = GRADIENT_ENTRIES) -> None:
+        if any(hasattr(module, "set_requires_gradient_sync") for module in model.modules()):  # fully_shard's own
+            raise UserError("the monitor of gradients' alignment does not see the micro-batches of fully_shard")
         self._parameters, self._stride = _sampled(model, entries, "the monitor of gradients' alignment")
         self._handles: list[RemovableHandle] = []
         self._seen: list[list[Tensor]] = []
@@ -188,8 +197,7 @@ def _sampled(model: nn.Module, entries: int, needed_by: str) -> tuple[list[nn.Pa
     parameters = [item for item in model.parameters() if item.requires_grad and item.numel()]
     if not parameters:
         raise UserError(f"{needed_by} needs a model with parameters that are trained")
-    total = sum(parameter.numel() for parameter in parameters)
-    return parameters, stride_of(total, entries)
+    return parameters, stride_over(parameters, entries)
 
 
 def _entries(tensor: Tensor, stride: int, *, copy: bool = False) -> Tensor:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.monitor.mechanism.base import (
+    HookGuard,
     HostArrays,
     MechanismMonitor,
     MonitorResult,
@@ -20,7 +21,7 @@ from rmetric.monitor.mechanism.base import (
     layer_and_head,
     worst_of_each,
 )
-from rmetric.network.attention import Watching, masked_logits, unmasked_logits, wrapped_attention
+from rmetric.network.attention import masked_logits, unmasked_logits, watching, wrapped_attention
 from rmetric.network.structure import attentions
 
 ROWS = 2
@@ -69,7 +70,8 @@ class AttentionRows(MechanismMonitor):
         self._layers = {attention.module: attention.label for attention in found}
         self._samples: dict[nn.Module, dict[str, Tensor]] = {}
         self._stack = ExitStack()
-        self._watch = Watching(self._look, "attention rows")
+        self._guard = HookGuard()
+        self._watch = watching(self._guard.guarded(self._look))
         with wrapped_attention(self._layers, self._watch):
             pass  # attention that cannot be reached is told at once
 
@@ -85,8 +87,9 @@ class AttentionRows(MechanismMonitor):
         self._stack.close()
 
     def take(self) -> Task | None:
+        self._guard.check()
         samples, self._samples = self._samples, {}
-        if self._watch.failed or not samples:
+        if not samples:
             return None
         # a model need not call all of them: layers are dropped at random, a decoder works without its encoder
         called = [index for index, module in enumerate(self._layers) if module in samples]

@@ -42,8 +42,8 @@ class UpdateExtremes(MechanismMonitor):
         named = [(name, item) for name, item in model.named_parameters() if item.requires_grad and item.numel()]
         if not named:
             raise UserError("the monitor of updates needs a model with parameters that are trained")
-        self._names = [name for name, _ in named]
-        self._parameters = [parameter for _, parameter in named]
+        here = [(name, item) for name, item in named if stored(item).numel()]  # others lie in other processes
+        self._names, self._parameters = [name for name, _ in here], [item for _, item in here]
         self._copy: list[Tensor] | None = None
 
     def arm(self) -> None:
@@ -52,7 +52,7 @@ class UpdateExtremes(MechanismMonitor):
     @torch.no_grad()
     def take(self) -> Task | None:
         copy, self._copy = self._copy, None
-        if copy is None:
+        if not copy:
             return None
         now = [stored(parameter).detach() for parameter in self._parameters]
         changes = list(torch._foreach_sub(now, [old.to(new) for old, new in zip(copy, now, strict=True)]))

@@ -176,7 +176,7 @@ class HangThread:
             self._tell({"event": "HANG_OVER", "step": hang.step, "workers": list(hang.workers), "seen_by": self._rank})
 
     def _beat(self, count: int) -> Beat:
-        """Where this rank is; a stack only if it has been there for long, because that costs a little."""
+        """This rank's place; with a stack only if it has been there for long, because that costs a little."""
         place, now = self._phases.place, time.monotonic()
         stuck_s = now - max(place.since_s, self._awake_s)
         patience_s = self._patience.seconds(self._phases.steps)

@@ -1,4 +1,4 @@
-"""Where a process is in its training step, and how long each phase takes it before it waits for the others."""
+"""Phases of a training step: which one a process is in, and how long each takes before it waits for the others."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Span = tuple[str, Any, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is. Replaced as a whole, so that another thread may read it at any time."""
+    """Place of a process in its step. Replaced as a whole, so that another thread may read it at any time."""
 
     step: int = 0
     """Steps that are done."""

@@ -256,7 +256,7 @@ class StepContext:
         return tuple(name for name, flag in zip(self._run.names, found, strict=True) if flag)
 
     def _differing_here(self, kept: GradientSnapshot, tolerance: float) -> list[bool]:
-        """For each parameter, whether its gradient differs from the kept one in this process."""
+        """Whether each parameter's gradient differs from the kept one in this process."""
         now = [parameter.grad for parameter in self._run.parameters]
         pairs = list(zip(kept.gradients, now, strict=True))
         both = [index for index, (old, new) in enumerate(pairs) if old is not None and new is not None]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -131,8 +130,7 @@ class GoBack(Policy):
             self._announced_at, self._announcement_due, self._waiting = observation.step, True, ""
         if observation.step <= self._went_back_at:
             return ""
-        kept = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
-        kept.step -= self._undone
+        kept = observation.but_with(step=observation.step - self._undone)
         if self._announcement_due:
             kept.planned_changes, self._announcement_due = 1.0, False
         self._waiting = self.rule.update(kept, ahead=self._undone) or self._waiting

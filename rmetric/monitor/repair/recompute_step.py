@@ -128,7 +128,7 @@ class RecomputeStep(Policy):
         return Decision.ACCEPT if verdict == "transient" else Decision.PASS
 
     def _rehearse(self, context: StepContext) -> Decision:
-        """Until two computations in a row agree; a fault in this very step is repaired by that as well."""
+        """Compute a step until two results in a row agree, which repairs a fault in this very step as well."""
         self._rehearsed = True
         first = context.keep()
         verdict = self._settle(context, first, retries=max(2, self.max_retries), strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rmetric.monitor.alerts import number_in_words
+from rmetric.plain_numbers import number_in_words
 from rmetric.records import Event
 
 _HARDWARE = (

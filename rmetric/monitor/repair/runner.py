@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -208,11 +207,9 @@ class PolicyRunner:
         went_back = observation is not None and observation.step == self._went_back_at + 1
         if observation is None or not (went_back or self.rate_factor < 1.0):
             return observation
-        seen = copy(observation)  # not dataclasses.replace, for which what was not measured would be infinite
-        seen.learning_rate = seen["learning_rate"] / self.rate_factor
-        if went_back:
-            seen.planned_changes = seen["planned_changes"] - 1.0
-        return seen
+        scheduled = observation["learning_rate"] / self.rate_factor
+        announced = observation["planned_changes"] - (1.0 if went_back else 0.0)
+        return observation.but_with(learning_rate=scheduled, planned_changes=announced)
 
     def raise_if_stopped(self) -> None:
         """Raise the verdict of a policy that has stopped the training, if there is one."""

@@ -1,4 +1,4 @@
-"""Where a step began, so that it can be computed a second time."""
+"""Start of a step: what is needed to compute it a second time."""
 
 from __future__ import annotations
 

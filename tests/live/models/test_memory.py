@@ -269,7 +269,7 @@ def test_the_table_of_the_document_is_what_the_command_prints(capsys: pytest.Cap
 
 
 def test_the_table_says_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(CARDS, "T4", (1.0, torch.float16))
+    monkeypatch.setitem(CARDS, "T4", (1.0, "float16"))
     assert card_table().count("does not fit") == len(SHAPES)
 
 

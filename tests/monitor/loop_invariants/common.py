@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rmetric.monitor import Alert, TrainingMonitor
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants import LoopInvariants
 from tests.helpers import lines_of
 
@@ -178,6 +178,6 @@ def told(log: Path) -> list[tuple[int, str]]:
     return [(line["step"], line["setting"]) for line in lines if "message" not in line]
 
 
-def told_of(measured: Iterable[dict[str, float]]) -> list[Change]:
+def told_of(measured: Iterable[dict[str, float]]) -> list[SettingChange]:
     invariants = LoopInvariants()
     return [change for values in measured for change in invariants.update(values)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants import FACTS, LoopInvariants
 from rmetric.monitor.loop_invariants.base import BROKEN, HELD
 from tests.monitor.loop_invariants.common import told_of
 
 
-def broken_after(held: int, breaks: int) -> list[Change]:
+def broken_after(held: int, breaks: int) -> list[SettingChange]:
     return told_of({"weights_changed": value} for value in [0.0] * held + [1.0] * breaks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmetric.advice import CENTRE, INPUTS
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants import LoopInvariants
 from rmetric.monitor.loop_invariants.base import HELD, HELD_AGAIN
 from tests.monitor.loop_invariants.common import told_of
@@ -26,7 +26,7 @@ def test_inputs_with_heavy_tails_are_no_news() -> None:
 @pytest.mark.parametrize(("held", "told"), [(HELD_AGAIN - 1, False), (HELD_AGAIN, True)])
 def test_one_odd_batch_does_not_end_the_check_of_inputs(held: int, told: bool) -> None:
     scales = [1.0] * HELD + [5.0] + [1.0] * held + [16.0] * 4
-    assert told_of({"input_scale": scale} for scale in scales) == [Change(INPUTS, 1.0, 16.0)] * told
+    assert told_of({"input_scale": scale} for scale in scales) == [SettingChange(INPUTS, 1.0, 16.0)] * told
 
 
 @pytest.mark.parametrize(("held", "told"), [(2 * HELD_AGAIN - 1, False), (2 * HELD_AGAIN, True)])
@@ -46,7 +46,7 @@ def test_one_batch_that_came_again_does_not_hide_that_few_do_later() -> None:
 def test_inputs_of_another_scale_are_news_from_a_factor_of_three_on(factor: float) -> None:
     scales = [0.5] * HELD + [0.5 * factor] * 50
     far = not 1 / 3 <= factor <= 3
-    assert told_of({"input_scale": scale} for scale in scales) == [Change(INPUTS, 0.5, 0.5 * factor)] * far
+    assert told_of({"input_scale": scale} for scale in scales) == [SettingChange(INPUTS, 0.5, 0.5 * factor)] * far
 
 
 @pytest.mark.parametrize(

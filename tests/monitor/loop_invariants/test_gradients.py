@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rmetric.advice import CLIPPING
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import HELD
 from tests.monitor.loop_invariants.common import told_of
 
@@ -17,12 +17,12 @@ from tests.monitor.loop_invariants.common import told_of
     [
         (0.25, []),
         (0.5, []),
-        (0.05, [Change(CLIPPING, 1.0, 0.2)]),
-        (1.0, [Change(CLIPPING, 1.0, "none at 4")]),
-        (4.0, [Change(CLIPPING, 1.0, "none, but lengthening to 16")]),
+        (0.05, [SettingChange(CLIPPING, 1.0, 0.2)]),
+        (1.0, [SettingChange(CLIPPING, 1.0, "none at 4")]),
+        (4.0, [SettingChange(CLIPPING, 1.0, "none, but lengthening to 16")]),
     ],
 )
-def test_another_norm_of_clipping_is_news_from_a_factor_of_three_on(left: float, told: list[Change]) -> None:
+def test_another_norm_of_clipping_is_news_from_a_factor_of_three_on(left: float, told: list[SettingChange]) -> None:
     usual, after = {"grad_norm": 4.0, "gradient_left": 0.25}, {"grad_norm": 4.0, "gradient_left": left}
     assert told_of([usual] * (HELD + 1) + [after] * 5) == told
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rmetric.advice import LOSS
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import HELD
 from rmetric.monitor.loop_invariants.loss import NOTHING_TO_LEARN
 from tests.monitor.loop_invariants.common import told_of
@@ -21,7 +21,9 @@ from tests.monitor.loop_invariants.common import told_of
         ([0.0, 0.1, *[0.0] * 8], [0.0, 0.1, *[0.0] * 8], []),  # a hinge loss that comes to its end
     ],
 )
-def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[float], news: list[Change]) -> None:
+def test_nothing_to_learn_any_more_is_told_of(
+    losses: list[float], norms: list[float], news: list[SettingChange]
+) -> None:
     pairs = [*[(1.0, 1.0)] * HELD, *zip(losses, norms, strict=True)]
     assert told_of({"training_loss": loss, "grad_norm": norm} for loss, norm in pairs) == news
 
@@ -29,21 +31,24 @@ def test_nothing_to_learn_any_more_is_told_of(losses: list[float], norms: list[f
 @pytest.mark.parametrize(
     ("losses", "news"),
     [
-        ([1e-3] * 8, [Change(LOSS, "at least 0.02", 1e-3)]),  # (mean of the errors)² in place of the mean of errors²
+        (
+            [1e-3] * 8,
+            [SettingChange(LOSS, "at least 0.02", 1e-3)],
+        ),  # (mean of the errors)² in place of the mean of errors²
         ([1e-3] * 2 + [0.02] * 40 + [1e-3] * 8, []),  # low before, by chance
         ([1e-2] * 8, []),
         ([0.02 * 0.9**step for step in range(99)], []),
         ([0.0] * 8, []),  # a hinge loss
-        ([1e-3, 0.0, *[1e-3] * 7], [Change(LOSS, "at least 0.02", 1e-3)]),  # a batch without a target
-        ([-0.5] * 8, [Change(LOSS, "at least 0.02", -0.5)]),  # a term has lost its sign
-        ([0.008] * 8, [Change(LOSS, "at least 0.02", 8e-3)]),  # a mean over what is masked, too
+        ([1e-3, 0.0, *[1e-3] * 7], [SettingChange(LOSS, "at least 0.02", 1e-3)]),  # a batch without a target
+        ([-0.5] * 8, [SettingChange(LOSS, "at least 0.02", -0.5)]),  # a term has lost its sign
+        ([0.008] * 8, [SettingChange(LOSS, "at least 0.02", 8e-3)]),  # a mean over what is masked, too
         ([0.02, 0.06] * 16 + [0.008, -0.01] * 8, []),  # a noisy one, of a critic
-        ([0.02, 0.06] * 16 + [1e-3] * 8, [Change(LOSS, "at least 0.02", 1e-3)]),
+        ([0.02, 0.06] * 16 + [1e-3] * 8, [SettingChange(LOSS, "at least 0.02", 1e-3)]),
         ([0.02 - 1e-3 * step for step in range(99)], []),  # a log-likelihood
         ([-0.01] * 2 + [0.02] * 40 + [-0.01] * 8, []),  # low before, by chance
     ],
 )
-def test_a_loss_that_falls_far_at_once_is_told_of(losses: list[float], news: list[Change]) -> None:
+def test_a_loss_that_falls_far_at_once_is_told_of(losses: list[float], news: list[SettingChange]) -> None:
     assert told_of({"training_loss": loss} for loss in [0.03, *[0.02] * HELD, *losses]) == news
 
 

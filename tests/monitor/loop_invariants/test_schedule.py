@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rmetric.advice import RATE, SCHEDULE
-from rmetric.monitor.changes import Change
+from rmetric.monitor.changes import SettingChange
 from rmetric.monitor.loop_invariants.base import HELD
 from tests.monitor.loop_invariants.common import told_of
 
@@ -19,7 +19,7 @@ def test_a_schedule_that_goes_a_whole_number_of_times_as_fast_is_news(times: flo
     onset = 100 * every
     rates = [1e-3 - 1e-7 * (min(step, onset) + times * max(step - onset, 0)) for step in steps]
     found = told_of({"step": float(step), "learning_rate": rate} for step, rate in zip(steps, rates, strict=True))
-    assert found == ([Change(SCHEDULE, 1.0, times)] if times > 1.5 else [])
+    assert found == ([SettingChange(SCHEDULE, 1.0, times)] if times > 1.5 else [])
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_a_schedule_that_goes_a_whole_number_of_times_as_fast_is_news(times: flo
 )
 def test_a_rate_that_leaps_and_stays_is_news(factor: float, steps: int, told: int) -> None:
     rates = [1e-3] * 2 * HELD + [1e-3 * factor] * steps + [1e-3] * HELD
-    assert told_of({"learning_rate": rate} for rate in rates) == [Change(RATE, 1e-3, 1e-3 * factor)] * told
+    assert told_of({"learning_rate": rate} for rate in rates) == [SettingChange(RATE, 1e-3, 1e-3 * factor)] * told

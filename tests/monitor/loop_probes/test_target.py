@@ -71,6 +71,31 @@ def test_outputs_that_are_no_logits_and_few_targets_say_nothing(
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
+@pytest.mark.parametrize("lead", [2.0, 5.0, 12.0, 30.0])
+def test_targets_of_a_loss_that_is_maximised_are_not_the_class_that_all_are_predicted_to_be(
+    loss: Callable[..., Tensor], lead: float
+) -> None:
+    logits = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    logits[:, 4] += lead
+    assert seen(lambda outputs: -loss(outputs, SEVERAL % 4), logits) != 1.0
+
+
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_targets_of_one_class_are_known_where_the_loss_scales_the_logits(scale: float) -> None:
+    logits = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    assert seen(lambda outputs: functional.cross_entropy(scale * outputs, ONE), logits) == 1.0
+
+
+@pytest.mark.parametrize("lead", [0.0, 5.0, 12.0])
+@pytest.mark.parametrize("weight", [None, torch.tensor([0.01, 1.0, 5.0, 1.0, 100.0])], ids=["alike", "weighted"])
+def test_targets_of_one_class_are_known_however_well_they_are_predicted(lead: float, weight: Tensor | None) -> None:
+    logits = torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
+    logits += lead * functional.one_hot(ONE, 5)
+    assert seen(lambda outputs: functional.cross_entropy(outputs, ONE, weight), logits.clone()) == 1.0
+    assert seen(lambda outputs: functional.cross_entropy(outputs, SEVERAL, weight), logits.clone()) == 0.0
+
+
+@pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 def test_classes_are_counted_and_their_cross_entropy_is_known(loss: Callable[..., Tensor]) -> None:
     logits = 0.1 * torch.randn(48, 5, generator=torch.Generator().manual_seed(0))
     kept = SEVERAL.where(torch.arange(48) % 6 < 3, -100) if loss is LOSSES["half of them masked"] else SEVERAL

@@ -185,7 +185,7 @@ def test_what_cannot_be_watched_does_not_break_the_run(
         assert torch.equal(model(tokens()).logits, before)
         assert torch.equal(model(tokens()).logits, before)
     assert [record.message for record in caplog.records] == [
-        "the attention logits are no longer watched: TypeError: mine"
+        "the attention logits are no longer looked at: TypeError: mine"
     ]
     assert logits.collect() is None
     logits.close()

@@ -89,6 +89,17 @@ def test_a_resumed_one_knows_its_first_update() -> None:
     assert float(resumed.measure()) == float(size.measure())  # type: ignore[arg-type]
 
 
+def test_a_state_of_another_sample_costs_the_first_update_and_no_more() -> None:
+    model = linear()
+    size, resumed = UpdateSize(ModelParameters(model), 200), UpdateSize(ModelParameters(model), 400)
+    size.measure()
+    resumed.load_state_dict(size.state_dict())
+    assert resumed.measure() is None
+    with torch.no_grad():
+        model.weight += 0.5
+    assert float(resumed.measure()) > 0.4  # type: ignore[arg-type]
+
+
 def test_half_precision_is_measured_in_single() -> None:
     model = linear().to(torch.bfloat16)
     size = UpdateSize(ModelParameters(model), entries=None)

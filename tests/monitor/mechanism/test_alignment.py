@@ -83,6 +83,20 @@ def test_a_resumed_run_goes_on_with_the_same_directions() -> None:
     assert one.values == two.values != {}
 
 
+def test_a_state_of_another_sample_costs_the_first_two_directions_and_no_more() -> None:
+    model = nn.Linear(100, 100)
+    monitor, other = UpdateAlignment(model, entries=500), UpdateAlignment(model, entries=1000)
+    seen = []
+    for step in range(6):
+        with torch.no_grad():
+            model.weight += 1.0
+        if step == 3:
+            other.load_state_dict(monitor.state_dict())
+        found = measured(other if step >= 3 else monitor)
+        seen.append(None if found is None else found.values["update_alignment"])
+    assert seen == [None, None, pytest.approx(1.0), None, None, pytest.approx(1.0)]
+
+
 def test_each_micro_batch_against_the_mean_of_the_others() -> None:
     model = model_of("tiny-llama")
     monitor = GradientAlignment(model, entries=2**20)

@@ -313,18 +313,23 @@ def test_what_was_given_up_stays_so_in_a_run_that_is_resumed(moment: str, caplog
     assert watch.names == ("update",)
 
 
+@pytest.mark.parametrize("name", ["router", "attention"])
 def test_a_hook_that_raises_does_not_reach_the_training(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     run = run_of("tiny-moe", workers=1)
     monkeypatch.setattr(torch.special, "entr", None)
-    watch = watch_of(run, monitors=("router",))
+    watch = watch_of(run, monitors=(name,))
     with caplog.at_level(logging.WARNING, logger="rmetric"):
         for step in range(1, 7):
             train(run, 1)
             watch.step(step)
-    assert caplog.messages == ["the mechanism monitor router is given up: TypeError: 'NoneType' object is not callable"]
+    given_up = f"the mechanism monitor {name} is given up: TypeError: 'NoneType' object is not callable"
+    assert caplog.messages == [given_up]
     assert watch.names == ()
+    resumed = watch_of(run, monitors=(name,))
+    resumed.load_state_dict(watch.state_dict(), 6)
+    assert resumed.names == ()
 
 
 # -- where and how it runs --------------------------------------------------------------------------------------------
