@@ -8,6 +8,7 @@ import math
 import re
 import shlex
 import urllib.request
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -157,6 +158,28 @@ def test_accelerate_is_watched(given: Callable[..., dict[str, Any]]) -> None:
     names["model"], names["optimizer"] = accelerator.prepare(names["model"], names["optimizer"])
     exec(block("import monitored"), names)
     assert len(read_run("run.jsonl").observations) == 100
+
+
+def test_a_loop_that_reports_its_numbers_is_watched(given: Callable[..., dict[str, Any]]) -> None:
+    def train_step(state: float, batch: Any) -> tuple[float, dict[str, float]]:
+        return 0.99 * state, {"loss": state, "grad_norm": 1.0}
+
+    names = given(train_step=train_step, schedule=lambda step: 0.1 / (1 + step), state=2.0)
+    exec(block("rmetric.MetricsMonitor(log="), names)
+    seen = read_run("run.jsonl").observations
+    assert seen.step.tolist() == [*range(100)]
+    assert seen["learning_rate"][1] == 0.05
+
+
+def test_keras_is_watched(given: Callable[..., dict[str, Any]]) -> None:
+    keras = pytest.importorskip("keras")
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = torch.ones(64, 4).numpy()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "__array__ implementation", DeprecationWarning)  # of Keras's torch backend
+        exec(block("RMetricKeras"), given(model=model, x=x, y=x[:, :1]))
+    assert len(read_run("run.jsonl").observations) == 6
 
 
 def test_a_callback_hears_beside_the_console(

@@ -52,7 +52,13 @@ _QUALITIES = _words("psnr ssim")
 """Of images: an evaluation's are better the higher they are, whatever it calls them; what is trained on is a loss."""
 _LIKE_A_LOSS = _words("logloss mlogloss xent crossentropy smoothl1 mse rmse bpb bpc bpd nelbo")
 _TOGETHER_LIKE_A_LOSS = tuple(
-    map(_words, ("cross entropy", "smooth l1", "mean squared error", "neg elbo", "negative elbo"))
+    map(
+        _words,
+        (
+            *("cross entropy", "smooth l1", "mean squared error", "neg elbo", "negative elbo"),
+            *("neg log lik", "neg log likelihood", "negative log likelihood", "neg loglik", "neg mll"),
+        ),
+    )
 )
 _CROSS_ENTROPIES = _words("ce bce")
 _KINDS = _CROSS_ENTROPIES | {"nll"}

@@ -70,6 +70,8 @@ def test_humps_of_a_name_part_its_words() -> None:
         ("Vali Loss", "validation_loss"),
         ("vld_loss", "validation_loss"),
         ("neg_elbo", "training_loss"),
+        ("neg_log_lik", "training_loss"),
+        ("val/negative_log_likelihood", "validation_loss"),
         ("test_loss", "validation_loss"),
         ("gNorm", "grad_norm"),
         ("total_norm", "grad_norm"),

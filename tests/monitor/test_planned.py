@@ -13,7 +13,7 @@ from torch import nn
 
 from rmetric import read_run
 from rmetric.monitor import TrainingMonitor
-from rmetric.monitor.call_order import ANNOUNCED_TOO_OFTEN
+from rmetric.monitor.remarks import ANNOUNCED_TOO_OFTEN
 from tests.monitor.common import events_of
 
 Change = Callable[[TrainingMonitor, nn.Module], None]

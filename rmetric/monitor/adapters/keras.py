@@ -9,6 +9,7 @@ from typing import Any
 
 from rmetric.monitor.guard import ends_alone
 from rmetric.monitor.metrics_monitor import MetricsMonitor
+from rmetric.monitor.reported_numbers import number_of
 from rmetric.monitor.sinks.base import optional_module
 
 _keras: Any = optional_module("keras", "Keras 3", "keras")
@@ -17,7 +18,8 @@ _keras: Any = optional_module("keras", "Keras 3", "keras")
 class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
     """Watches ``fit``: ``model.fit(..., callbacks=[RMetricKeras(log="run.jsonl")])``.
 
-    Reported are the loss of each batch, ``val_loss`` and the learning rate. Keras keeps the gradients to itself: a
+    Reported are the loss of each batch, ``val_loss`` and the learning rate: of a schedule that of each step, else that
+    at the beginning of the epoch, which callbacks before this one may have set. Keras keeps the gradients to itself; a
     model with a ``train_step`` of its own may return ``grad_norm`` in its logs. Each fit has a log of its own.
 
     Parameters
@@ -38,6 +40,8 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         self._step = 0
         self._before: tuple[int, Any] = (0, 0.0)
         """Batches of this epoch so far, and the mean of their losses."""
+        self._rate: Any = None
+        """Learning rate, or its schedule."""
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         self.closed = False
@@ -49,6 +53,10 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
     @ends_alone
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._before = 0, 0.0
+        optimizer = getattr(self.model, "optimizer", None)  # in an epoch its variables may be elsewhere (JAX)
+        rate: Any = getattr(optimizer, "_learning_rate", None)
+        of_schedule = isinstance(rate, _keras.optimizers.schedules.LearningRateSchedule)
+        self._rate = rate if of_schedule else number_of(getattr(optimizer, "learning_rate", None))
 
     @ends_alone
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -57,8 +65,9 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         planned = (self.params or {}).get("steps") or batch + 1  # of several together, the last may be fewer
         before, self._before = self._before, (min(batch + 1, planned), logs["loss"])
         self._step += self._before[0] - before[0]
+        rate = self._rate(self._step - 1) if callable(self._rate) else self._rate
         loss = OfLatestBatches(*before, *self._before)
-        self.monitor.step(loss, step=self._step, grad_norm=logs.get("grad_norm"), learning_rate=self._learning_rate())
+        self.monitor.step(loss, step=self._step, grad_norm=logs.get("grad_norm"), learning_rate=rate)
 
     @ends_alone
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
@@ -68,13 +77,6 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_end(self, logs: Mapping[str, Any] | None = None) -> None:
         if self.monitor is not None:
             self.monitor.close()
-
-    def _learning_rate(self) -> Any:
-        """That of the latest update. In the middle of an epoch the optimizer's own count may stand still (JAX)."""
-        optimizer = getattr(self._model, "optimizer", None)
-        rate: Any = getattr(optimizer, "_learning_rate", None)
-        schedule = isinstance(rate, _keras.optimizers.schedules.LearningRateSchedule)
-        return rate(self._step - 1) if schedule else getattr(optimizer, "learning_rate", None)
 
 
 @dataclass(frozen=True)
