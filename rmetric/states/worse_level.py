@@ -33,8 +33,9 @@ LEAP_FACTOR, LEAP_RECORDS = 2.0, 10
 """Factor from the highest losses before a leap to the lowest after it, and of how many records: of healthy losses that
 climb by design and stay up it is at most 1.4, of those of bugs that validation losses do not show 3 and more."""
 UNSEEN = "; the validation loss does not show this leap: objective, scale or training batches may be others since then"
-FLOOR = 0.01
-"""Share of the fall from the run's first block to its best level below which a difference is none."""
+FLOOR, LEAST_FLOOR, TIMES = 0.01, 0.001, 30.0
+"""Share of the fall from the run's first block to its best level that is a unit of noise at least; and where a loss has
+fallen by many powers of ten, and ends at so many times its best level or more. Healthy ones come to 23 times."""
 
 
 def worse_level(observations: Observations) -> Evidence | None:
@@ -77,7 +78,9 @@ def _since_change(observations: Observations, next_change: int | None = None) ->
     before = levels(blocks.values[:-end], SMOOTHED)
     best_at, settled_at = int(before.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
     best, settled = float(before[best_at]), float(blocks.values[settled_at])
-    scale = max(_noise_about(blocks.values, best_at, settled), FLOOR * abs(float(blocks.values[0]) - best), SMALLEST)
+    share = FLOOR if settled < TIMES * best else LEAST_FLOOR
+    least = share * abs(float(blocks.values[0]) - best)
+    scale = max(_noise_about(blocks.values, best_at, settled), least, SMALLEST)
     distance = float((settled - best) / scale)
     middle = 0.5 * (best + settled)
     since = _left(loss, blocks, middle, end)

@@ -159,3 +159,11 @@ def test_what_excuses_a_higher_level_is_kept_of_a_long_run(told: str) -> None:
         history = History(most)
         history.extend(run)
         assert names(history.observations) == []
+
+
+@pytest.mark.parametrize(("times", "found"), [(20.0, False), (100.0, True)])
+def test_of_a_fall_by_many_powers_of_ten_a_small_share_may_be_much(times: float, found: bool) -> None:
+    learned = 1e3 * np.exp(-np.arange(RECORDS) / 20.0) + 0.1 * np.exp(0.3 * normal())
+    assert names(observed(training_loss=np.where(np.arange(RECORDS) < 300, learned, times * learned))) == (
+        ["WORSE_LEVEL"] * found
+    )

@@ -24,12 +24,10 @@ ROUNDED = 0.05
 """Rest in the sum of a target's gradient that is rounding, as a multiple of its least entry (half precision)."""
 SMALLEST = 1e-30
 """Entry of a gradient that is not divided by."""
+ROUNDED_AWAY = 32.0
+"""Units in the last place of the largest gradient of a batch below which that of a target is rounding."""
 ALONG = 0.99
 """Least cosine between a target's gradient and that of a cross-entropy: of soft targets it has another direction."""
-ROUGHLY = 0.7
-"""The same where only the targets matter: the loss may smooth labels, or scale the logits. Also for all targets as one:
-those of one class weigh about the same. Where a loss is maximised, the class predicted next seems the target, with any
-weight."""
 
 
 class TargetProbe:
@@ -77,18 +75,22 @@ class TargetProbe:
         logits = next((tensor for tensor in tensors if tensor.requires_grad and tensor.ndim > 1), None)
         if logits is not None and logits.shape[-1] > 1:
             self._of_pass = logits.register_hook(self._reached)
-            places = [logits.ndim - 1, *([1] if self.counts and logits.ndim > 2 and logits.shape[1] > 1 else [])]
-            self._logits = {place: _rows(logits.detach(), place) for place in places}
+            last = logits.ndim - 1
+            places = {last, 1} if self.counts else {last}
+            self._logits = {place: _rows(logits.detach(), place) for place in places if logits.shape[place] > 1}
 
     @ends_alone
     def _reached(self, gradient: Tensor | None) -> None:
         if gradient is None:  # a compiled model has made its loss of them inside
             return
-        seen = [_Targets(logits, _rows(gradient.detach(), place)) for place, logits in self._logits.items()]
-        self._alike = seen[0].alike()
+        rows_of = {place: _rows(gradient.detach(), place) for place in self._logits}
+        last = gradient.ndim - 1
+        self._alike = _alike(self._logits[last], rows_of[last], torch.finfo(gradient.dtype).eps)
         if self.counts:
-            first, *others = (targets.classes() for targets in seen)
-            self._of_classes = first.where(~first.isnan(), *others) if others else first
+            for place, logits in self._logits.items():
+                found = _cross_entropy(logits, rows_of[place])
+                other = found if self._of_classes is None else self._of_classes
+                self._of_classes = found.where(other.isnan(), other)
 
     def _leave_pass(self) -> None:
         """Give back the hook of a pass: a model may return the same tensor again."""
@@ -117,43 +119,37 @@ def _rows(tensor: Tensor, place: int) -> Tensor:
     return rows.to(torch.float32, copy=True)
 
 
-class _Targets:
-    """Targets that a gradient tells of, if it is that of their cross-entropy; it and the logits have a row each.
+def _alike(logits: Tensor, gradient: Tensor, precision: float) -> Tensor:
+    """Whether all targets that a gradient tells of are one class; NaN: they are few, or it is not that of their loss.
 
-    At the logits, other classes than the target have a gradient of their probability times the weight of the target.
-    The target's own says less: of one that is well predicted it is rounded.
+    Both of shape (rows, classes). Where a loss is maximised, the class that all are predicted to be seems the target:
+    the gradient is then large where that class is probable, and not where it is improbable.
     """
-
-    def __init__(self, logits: Tensor, gradient: Tensor) -> None:
-        self._logs = logits.log_softmax(1)
-        probabilities = self._logs.exp()
-        total = gradient.sum(1, keepdim=True)
-        of_logits = gradient - probabilities * total  # if it is that of logarithms already
-        least, self._targets = of_logits.min(1, keepdim=True)
-        self._counted = least[:, 0] < 0.0  # rows without a gradient are left out of the loss
-        expected = probabilities.where(least < 0.0, 0.0)
-        self._expected, self._others = (each.scatter(1, self._targets, 0.0) for each in (expected, of_logits))
-        lowest = gradient.amin(1, keepdim=True)
-        of_classes = (total * (total - lowest)).abs() <= ROUNDED * lowest.square()  # its sum is 0, or the least entry
-        self._cosine = _cosine(self._others, self._expected).where(of_classes[:, 0], 0.0)
-
-    def alike(self) -> Tensor:
-        """Whether all are of one class; NaN: they are few, or the gradient is not that of their cross-entropy."""
-        targets, classes = self._targets[:, 0], self._logs.shape[1]
-        along = self._counted & (self._cosine > ROUGHLY)
-        alike = targets.where(along, -1).amax() == targets.where(along, classes).amin()
-        known = (along.sum() >= TARGETS) & (2 * along.sum() > self._counted.sum())
-        as_one = _cosine(self._others.flatten()[None], self._expected.flatten()[None])[0] > ROUGHLY
-        return alike.float().where(known & (as_one | ~alike), math.nan)
-
-    def classes(self) -> Tensor:
-        """Number of classes, and the mean cross-entropy, nats; NaN: the gradient is not that of one."""
-        mean = -self._logs.gather(1, self._targets)[:, 0].where(self._counted, 0.0).sum() / self._counted.sum()
-        is_one = ((self._cosine > ALONG) | ~self._counted).all()
-        return torch.stack([torch.full_like(mean, self._logs.shape[1]), mean]).where(is_one, math.nan)
+    least, targets = gradient.min(1)
+    total, largest = gradient.sum(1), least.min()
+    counted = least < ROUNDED_AWAY * precision * largest  # others are left out of the loss, or learned
+    of_classes = (total * (total - least)).abs() <= ROUNDED * least.square()  # the sum is 0, or the least entry
+    probability = (logits.gather(1, targets[:, None])[:, 0] - logits.logsumexp(1)).exp()
+    expected = torch.stack([1.0 - probability, probability]).where(counted, 0.0)
+    if_minimised, if_maximised = functional.cosine_similarity(-least / largest.abs().clamp_min(SMALLEST), expected)
+    maximised = (if_maximised > if_minimised) & (total.abs().sum() < 0.5 * least.abs().sum())  # at logarithms: none
+    alike = targets.where(counted, -1).amax() == targets.where(counted, gradient.shape[1]).amin()
+    known = (of_classes | ~counted).all() & (counted.sum() >= TARGETS) & ~(alike & maximised)
+    return alike.float().where(known, math.nan)
 
 
-def _cosine(one: Tensor, other: Tensor) -> Tensor:
-    """Cosine of each row, however small its entries are."""
-    one, other = (functional.normalize(each, p=math.inf, dim=1, eps=SMALLEST) for each in (one, other))
-    return functional.cosine_similarity(one, other)
+def _cross_entropy(logits: Tensor, gradient: Tensor) -> Tensor:
+    """Number of classes, and the mean cross-entropy of the targets that a gradient tells of, nats; NaN: it has none.
+
+    Both of shape (rows, classes); rows without a gradient are left out of the loss.
+    """
+    logs = logits.log_softmax(1)
+    probabilities = logs.exp()
+    of_logits = gradient - probabilities * gradient.sum(1, keepdim=True)  # if it is that of logarithms already
+    least, targets = of_logits.min(1, keepdim=True)
+    counted = least < 0.0
+    expected = probabilities.scatter_add(1, targets, -torch.ones_like(least))
+    along = functional.cosine_similarity(of_logits / least.abs().clamp_min(SMALLEST), expected)[:, None]
+    mean = -logs.gather(1, targets).where(counted, 0.0).sum() / counted.sum()
+    is_one = ((along > ALONG) | ~counted).all()
+    return torch.stack([torch.full_like(mean, logits.shape[1]), mean]).where(is_one, math.nan)
