@@ -24,6 +24,8 @@ class Place(NamedTuple):
 
         >>> Place.of(Path("/out/checkpoint-20/trainer_state.json"), "trainer_state")
         Place(folder=PosixPath('/out'), name='checkpoint-20')
+        >>> Place.of(Path("/out/seed 3/trainer_state.json"), "trainer_state-2").name  # goes on after a resume
+        'seed 3-2'
         >>> Place.of(Path("/out/lr0.1.csv"), "lr0.1"), Place.of(Path("/out/sweep.csv"), "seed 3")
         (Place(folder=PosixPath('/out'), name='lr0.1'), Place(folder=PosixPath('/out/sweep'), name='seed 3'))
         """
@@ -32,7 +34,11 @@ class Place(NamedTuple):
             place = whole.parent
         else:
             place = whole if whole.is_dir() else whole.with_suffix("")
-        return cls(place.parent, place.name) if run in ("", log.stem, place.name) else cls(place, run)
+        if run in ("", log.stem, place.name):
+            return cls(place.parent, place.name)
+        if run.startswith(f"{log.stem}-"):
+            return cls(place.parent, place.name + run.removeprefix(log.stem))
+        return cls(place, run)
 
     def below(self, folder: Path) -> str:
         """Its name, with the folders between that one and the run; the name alone where it stands somewhere else."""

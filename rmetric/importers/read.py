@@ -27,8 +27,6 @@ SKIPPED = ("skipped", "left out")
 """Ends of a report of damage that is about a whole line."""
 OWN_FORMATS = ("rmetric", "data set", "memory")
 """Formats of the logs of studies, and of runs that come from no log; all others are those of other programs."""
-SINGLE = ("rmetric", "trainer_state")
-"""Formats of one run a file."""
 
 
 class Caveats(NamedTuple):
@@ -219,7 +217,7 @@ def runs_named_in(path: str | Path, format: str, mapping: Mapping[str, str] | No
     file = Path(path)
     try:
         name = format_of(file, format, mapping)
-        if name in SINGLE:
+        if name == "rmetric":  # one run a file
             return [None]
         found = run_names(IMPORTERS[name](file, mapping or {}, passed_over), file)
     except (UserError, OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_the_names_of_runs_are_looked_for_in_other_processes(
     replay_logs(of_several_runs, together := folder(tmp_path / "together"), jobs=2, plot=False)
     names = [sorted(path.name for path in out.iterdir()) for out in (alone, together)]
     assert names[0] == names[1] and len(names[0]) == 8
+
+
+def test_both_attempts_of_a_resumed_trainer_are_replayed(tmp_path: Path) -> None:
+    log, steps = tmp_path / "seed3" / "trainer_state.json", [*range(10, 400, 10), *range(210, 600, 10)]
+    entries = [{"step": step, "epoch": step / 50, "loss": 2.0 / (1.0 + step / 100.0)} for step in steps]
+    log.parent.mkdir()
+    log.write_text(json.dumps({"global_step": 590, "log_history": entries}))
+    replays = replay_logs([log], folder(tmp_path / "out"), plot=False)
+    assert [replay.records for replay in replays] == [39, 39]
+    assert sorted(path.name for path in (tmp_path / "out").glob("*.csv")) == ["seed3-2.csv", "seed3.csv"]
 
 
 def test_how_far_the_search_for_names_is_is_shown(
