@@ -91,7 +91,9 @@ def test_files_named_without_their_folder_exist(path: Path) -> None:
 
 @functools.cache
 def files_of_the_code() -> set[str]:
-    below = [file for top in ("rmetric", "studies", "benchmarks", "tests") for file in (ROOT / top).rglob("*.py")]
+    below = [
+        file for top in ("rmetric", "studies", "benchmarks", "examples", "tests") for file in (ROOT / top).rglob("*.py")
+    ]
     return {file.name for file in (*below, *ROOT.glob("*.py"))}
 
 

@@ -317,7 +317,7 @@ def test_a_folder_that_is_one_log_is_watched_as_one(tmp_path: Path) -> None:
     with open(tables / "train/loss.tsv", "a") as table, open(tmp_path / "mlruns/1/ab/metrics/loss", "a") as metric:
         table.writelines(f"{step}\tnan\n" for step in range(30, 99))
         metric.writelines(f"{step} nan {step}\n" for step in range(30, 99))
-    names = ["ab", "dvc", "keras"]
+    names = ["dvc", "keras", "mlruns/1/ab"]
     eventually(lambda: told(names) == names, "findings of all three")
     assert sorted(run.diagnosis.run for run in watcher.runs) == names
     assert {run.diagnosis.run: run.diagnosis.findings for run in watcher.runs} == {
