@@ -7,14 +7,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
+from rmetric.monitor.measurer import Measurer
 from rmetric.monitor.notes import number_in
 from rmetric.monitor.pending_step import PendingStep
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
-
-Called = TypeVar("Called")
 
 
 def number_of(value: Any) -> float | None:
@@ -59,7 +58,7 @@ class ReportedTransfer:
         return replace(UNMEASURED, scalars={name: value for name, value in found.items() if value is not None})
 
 
-class ReportedNumbers:
+class ReportedNumbers(Measurer):
     """Takes the measurements of a step from what :meth:`report` was given right before it."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
@@ -78,9 +77,6 @@ class ReportedNumbers:
     def computation(self, step: int, loss: Any) -> Reported:
         return Reported(loss, self._reported)
 
-    def changed_batches(self) -> str:
-        return ""
-
     def measure(self, step: int, computation: Reported, step_time_s: float, since: SinceRecord) -> PendingStep:
         """Keep the numbers as they are: nothing waits for a device before the next step."""
         before, self._before = self._before, step
@@ -88,23 +84,5 @@ class ReportedNumbers:
         transfer = ReportedTransfer(computation, self._tell)
         return PendingStep(step, transfer, math.nan, step_time_s / steps, since, steps=steps, changed_settings=[])
 
-    def rest(self, step: int) -> None:
-        """Every call is a record."""
-
-    def keep_pace(self, step: int) -> None:
-        """No other process is exchanged with."""
-
-    def restarting(self, recompute: Called) -> Called:
-        return recompute
-
-    def forget_update(self) -> None:
-        """No update is prevented."""
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
         self._before = step
-
-    def close(self) -> None:
-        """Nothing is held."""

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
+from typing import TYPE_CHECKING, Any, SupportsFloat
 
 from rmetric.errors import LOGGER, on_one_line
 from rmetric.monitor.arguments import check_state, hardware_report
 from rmetric.monitor.ending import AtExit, Closable, Failure, close_all, ended, failed
 from rmetric.monitor.guard import never_raises
+from rmetric.monitor.measurer import Measurer
 from rmetric.monitor.notes import planned_change
 from rmetric.monitor.pending_step import PendingStep, unmeasured_step
 from rmetric.monitor.pipeline import StepPipeline
@@ -34,41 +35,6 @@ if TYPE_CHECKING:  # a loop without torch has none of these
     from rmetric.monitor.repair.context import Recompute
     from rmetric.monitor.repair.runner import PolicyRunner
     from rmetric.monitor.votes import Votes
-
-
-class Measurer(Protocol):
-    """Takes the measurements of a step: of a model that it watches, or what the loop reports."""
-
-    def usable(self, number: Any) -> Any:
-        """A number that the loop gives; ``None`` if it is not one real number."""
-
-    def computation(self, step: int, loss: Any) -> Any:
-        """What is known of a step before its update; its ``loss`` is ``None`` if the one given is no usable number."""
-
-    def changed_batches(self) -> str:
-        """What is changed with the shape of batches as of this step, in words; empty: nothing."""
-
-    def measure(self, step: int, computation: Any, step_time_s: float, since: SinceRecord) -> PendingStep:
-        """Start the transfer of a step's numbers to the host."""
-
-    def rest(self, step: int) -> None:
-        """Pass by a step between two that are measured."""
-
-    def keep_pace(self, step: int) -> None:
-        """Take part in what processes exchange in a step, with nothing measured."""
-
-    def restarting(self, recompute: Recompute) -> Recompute:
-        """Wrap the recomputation of a step."""
-
-    def forget_update(self) -> None:
-        """Take in that the update of the latest step was left out."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
-        """Go on from the state after a step, in which σ² came from this source."""
-
-    def close(self) -> None: ...
 
 
 @dataclass(kw_only=True, eq=False)

@@ -17,6 +17,7 @@ from rmetric.monitor.dispersion.collectives import CollectiveGuard
 from rmetric.monitor.ending import close_all, closed_on_error
 from rmetric.monitor.kept_settings import KeptSettings
 from rmetric.monitor.loop_probes import BatchProbe, StatisticsProbe, TargetProbe, UpdateProbe
+from rmetric.monitor.measurer import Measurer
 from rmetric.monitor.measures import AttentionLogits, GradientAgreement, GradientNorms, UpdateSize
 from rmetric.monitor.parameters import ModelParameters
 from rmetric.monitor.pending_step import PendingStep
@@ -35,7 +36,7 @@ CLASSES_EVERY = 8
 """Records of which one counts the classes."""
 
 
-class StepMeasurer:
+class StepMeasurer(Measurer):
     """Takes every measurement of a step; nothing here waits for the device.
 
     ``interval`` says in which steps :meth:`measure` is called, and :meth:`rest` in those between; it may change.
