@@ -40,7 +40,7 @@ def main() -> None:
     def train(weights, state, x):
         loss, gradients = jax.value_and_grad(lambda w: jnp.mean((predict(w, x) - x @ target) ** 2))(weights)
         updates, state = optimizer.update(gradients, state, weights)
-        return optax.apply_updates(weights, updates), state, loss, optax.global_norm(gradients)
+        return optax.apply_updates(weights, updates), state, loss, optax.tree.norm(gradients)
 
     with rmetric.MetricsMonitor(log=args.log) as monitor:
         for step in range(STEPS):

@@ -17,7 +17,7 @@ examples:
   rmetric compare before_the_change.jsonl after_the_change.jsonl
 
 Steps are training steps as the logs count them; only steps that both logs have are compared.
-Exit status: 0 no difference beyond noise, 1 a difference, 2 a log that cannot be used or nothing to compare.
+Exit status: 0 no change beyond noise, 1 a difference, 2 a log that cannot be used or nothing to compare.
 """
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmetric.comparison.change_point import WARM_UP, certain_after
-from rmetric.comparison.differences import FLOOR, POSITIVE, THRESHOLDS, Mean, differences_of
+from rmetric.comparison.differences import FLOOR, POSITIVE, THRESHOLDS, Late, differences_of
 from rmetric.comparison.resolution import decimals_of, rounding
 from rmetric.importers.rows import is_finite
 from rmetric.log_lines import plain_text
@@ -74,7 +74,7 @@ class Difference:
         if not math.isnan(self.shift):
             return (
                 f"{SIGNALS[self.signal]} {a} and {b} in the median of steps {self.step:,} to {self.certain_at:,}: the "
-                f"difference {unit}has moved by {self.shift:+.2g} and stays there; {before}"
+                f"difference {unit}has moved by {self.shift:+.2g} for so long at least; {before}"
             )
         values = f"{SIGNALS[self.signal]} {a} and {b} at step {self.step:,}{earlier}"
         if self.noise == 0.0:
@@ -100,9 +100,9 @@ class Comparison:
     """By step."""
     alike: tuple[str, ...]
     """Signals without a difference."""
-    late: Mapping[str, Mean]
+    late: Mapping[str, Late]
     """Signal that is alike and not identical → b less a (of logarithms: gradients, updates) in the mean of the second
-    half; a signal with few values is left out."""
+    half, and the noise of one record; a signal with few values is left out."""
     not_compared: Mapping[str, str]
     """Signal → why it cannot be compared."""
 
@@ -119,7 +119,7 @@ class Comparison:
     @property
     def _without_difference(self) -> str:
         if self.alike:
-            return "no difference beyond noise" + (" in what could be compared" if self.not_compared else "")
+            return "no change beyond noise" + (" in what could be compared" if self.not_compared else "")
         if not self.steps:
             return "nothing could be compared: no common step"
         return "nothing could be compared" + ("" if self.not_compared else f": no common {', '.join(SIGNALS.values())}")
@@ -127,8 +127,8 @@ class Comparison:
     @property
     def _late_means(self) -> list[str]:
         return [
-            f"{SIGNALS[name]} {mean:+.2g} [{low:+.2g}, {high:+.2g}]{' of the logarithms' * (name in POSITIVE)}"
-            for name, (mean, low, high) in self.late.items()
+            f"{SIGNALS[name]} {mean:+.2g} ({noise:.2g}){' of the logarithms' * (name in POSITIVE)}"
+            for name, (mean, noise) in self.late.items()
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -148,7 +148,8 @@ class Comparison:
         if self.alike:
             lines.append(f"alike: {', '.join(SIGNALS[name] for name in self.alike)}")
         if self.late:
-            lines.append(f"second run less first in the mean of the last half [95 %]: {'; '.join(self._late_means)}")
+            means = "; ".join(self._late_means)
+            lines.append(f"second run less first in the mean of the last half (noise of one record): {means}")
         lines += [f"not compared: {SIGNALS[name]} ({why})" for name, why in self.not_compared.items()]
         return "\n".join(lines)
 
@@ -178,7 +179,7 @@ def compare(a: Run, b: Run) -> Comparison:
     parted = min((both.parted for both in noisy), default=math.inf)
     shared = any(both.changes_before(parted) >= SHARED for both in noisy)
     differences, alike, missing = [], [], {}
-    late: dict[str, Mean] = {}
+    late: dict[str, Late] = {}
     for name, both in common.items():
         first = _first_unequal if shared or name in PLANNED else _first_apart
         found = first(name, both, steps[both.rows]) if len(both.unequal) else both.why_none

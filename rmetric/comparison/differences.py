@@ -28,16 +28,17 @@ Single precision rounds to the second."""
 LIMIT, AT_LIMIT, CLIPPED = 0.99, 1e-4, WARM_UP // 2
 """A signal is clipped if both runs have this quantile of it, within such a share, in so many records at a time: where
 they are half of a reference, its deviation is 0."""
-BLOCKS = 8
-"""Blocks of a mean, whose own means are taken for independent; each has as many values at least."""
+LEAST_LATE = 64
+"""Values of which the mean of the second half is told, at least."""
 
 
-class Mean(NamedTuple):
-    """A mean with its 95 % confidence interval."""
+class Late(NamedTuple):
+    """How far two runs lie apart at last."""
 
     mean: float
-    low: float
-    high: float
+    """Of the differences in the second half."""
+    noise: float
+    """Of a single one of these, from value to value."""
 
 
 class Differences(NamedTuple):
@@ -71,17 +72,11 @@ class Differences(NamedTuple):
         return highest_sum(self.values, least), highest_jump(self.values, self.at_least(SINGLE)), shift
 
     @property
-    def late(self) -> Mean | None:
-        """Mean of the second half of the finite values, by the means of its blocks; ``None``: too few values."""
-        from scipy.stats import sem, t  # half a second to import, and most logs are read without it
-
+    def late(self) -> Late | None:
+        """How far the second half of the finite values lies off 0; ``None``: too few values."""
         finite = np.clip(self.values[np.isfinite(self.values)], -LARGEST, LARGEST)
         half = finite[len(finite) // 2 :]
-        if len(half) < BLOCKS**2:
-            return None
-        means = [np.mean(block) for block in np.array_split(half, BLOCKS)]
-        mean, around = float(np.mean(means)), float(t.ppf(0.975, BLOCKS - 1) * sem(means))
-        return Mean(mean, mean - around, mean + around)
+        return Late(float(np.mean(half)), float(noise(half))) if len(half) >= LEAST_LATE else None
 
 
 def differences_of(name: str, one: Floats, other: Floats) -> Differences:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rmetric.importers.trainer_state import is_of_checkpoint
+
 ALWAYS_THE_SAME = ("trainer_state.", "events.out.tfevents.")
 """Begins of file names that say nothing of a run: its folder does."""
 
@@ -23,14 +25,16 @@ class Place(NamedTuple):
         """Of a run of a log; ``run``: the name that the log, or its file, gives it.
 
         >>> Place.of(Path("/out/checkpoint-20/trainer_state.json"), "trainer_state")
-        Place(folder=PosixPath('/out'), name='checkpoint-20')
+        Place(folder=PosixPath('/'), name='out')
         >>> Place.of(Path("/out/seed 3/trainer_state.json"), "trainer_state-2").name  # goes on after a resume
         'seed 3-2'
         >>> Place.of(Path("/out/lr0.1.csv"), "lr0.1"), Place.of(Path("/out/sweep.csv"), "seed 3")
         (Place(folder=PosixPath('/out'), name='lr0.1'), Place(folder=PosixPath('/out/sweep'), name='seed 3'))
         """
         whole = Path(os.path.abspath(log))  # noqa: PTH100 - resolve() would follow links
-        if whole.name.startswith(ALWAYS_THE_SAME) and whole.parent.name:
+        if is_of_checkpoint(whole) and whole.parent.parent.name:  # which one is the last differs from run to run
+            place = whole.parent.parent
+        elif whole.name.startswith(ALWAYS_THE_SAME) and whole.parent.name:
             place = whole.parent
         else:
             place = whole if whole.is_dir() else whole.with_suffix("")
@@ -60,7 +64,7 @@ def told_apart(places: Sequence[Place]) -> list[str]:
 
 
 def shown_names(runs: Sequence[tuple[Path, str]]) -> list[str]:
-    """What each of several runs, each a log and the name that this gives it, is called; no two are called the same.
+    """What each of several runs, each a log and the name that this gives it, is called; no two logs the same.
 
     >>> shown_names([(Path("a/metrics.csv"), "metrics"), (Path("b/metrics.csv"), "metrics")])
     ['a/metrics', 'b/metrics']
@@ -69,5 +73,10 @@ def shown_names(runs: Sequence[tuple[Path, str]]) -> list[str]:
     """
     names = told_apart([Place.of(*run) for run in runs])
     times = Counter(names)
-    whole = (log.name if run == log.stem else f"{log.name}/{run}" for log, run in runs)
-    return [with_ending if times[name] > 1 else name for name, with_ending in zip(names, whole, strict=True)]
+    whole = (_as_given(log) if run == log.stem else f"{log}/{run}" for log, run in runs)
+    return [as_given if times[name] > 1 else name for name, as_given in zip(names, whole, strict=True)]
+
+
+def _as_given(log: Path) -> str:
+    """The path of a log, without a name that says nothing."""
+    return str(log.parent if log.name.startswith(ALWAYS_THE_SAME) else log)

@@ -104,6 +104,10 @@ class Monitor:
         """
         self._run.announce(what, self.step_number + 1)
 
+    def leave_out(self) -> None:
+        """Give the step under way no time, since something else took place in it, too."""
+        self._run.clock.leave_out()
+
     def paused(self) -> AbstractContextManager[None]:
         """Exclude what is done in this context (an evaluation of your own, a snapshot) from the step time."""
         return self._run.clock.paused()

@@ -28,9 +28,12 @@ from rmetric.monitor.step_clock import StepClock, Waits
 
 BACKEND = "reported"
 """``backend`` of a log of numbers that a loop has told."""
+LARGEST_STEP = 2**53
+"""Beyond it not every whole number is one in double precision."""
 STEPS_RISE = (
-    "monitor.step(loss, step=...) was given a step that is not after the one before; it is counted as the next one. "
-    "After going back to a checkpoint, make a new monitor and call its load_state_dict"
+    "monitor.step(loss, step=...) was given a step that is not after the one before, or no whole number; it is counted "
+    "as the next one. Count on from epoch to epoch; after going back to a checkpoint, make a new monitor and call its "
+    "load_state_dict"
 )
 
 
@@ -108,33 +111,32 @@ class MetricsMonitor(Monitor):
     ) -> None:
         """Report a step, in every step or in every so many of them.
 
-        Each is a number, or an array of JAX, TensorFlow, NumPy or the like that holds one; it is looked at in the next
-        call, so that nothing waits for a device. One that is not finite is news, one that is left out is not measured.
+        Each is a number, or an array of JAX, torch, TensorFlow, NumPy or the like that holds one. Those on a device are
+        read in the next call, one step later; do not donate their buffers. A value that is not finite is judged as
+        such, one that is left out counts as not measured. Call it from one thread.
 
         Parameters
         ----------
         loss
             Training loss, nats: of this step, or the mean of those since the last call.
         step
-            Number of the step, larger than the one before; ``None``: the next one, the first is 1.
+            Number of the step, larger than the one before, read at once; ``None``: the next one, the first is 1.
         grad_norm
-            Norm of the whole gradient, before it is clipped.
+            Norm of the whole gradient, before it is clipped; below 0, as DeepSpeed has it, it is not finite.
         learning_rate
             That of the next update, or of the last; the same in each call.
         update_rms
             Root mean square of the change of all parameters by the last update.
         """
-        number = number_of(step) if step is not None else None
-        self._at(None if number is None else int(number))
+        number = None if step is None else self._after_the_last(number_of(step))
         self._numbers.report({"grad_norm": grad_norm, "learning_rate": learning_rate, "update_rms": update_rms})
-        self._run.step(loss, None)
+        self._run.step(loss, number=number)
+        self._stepped = True
 
-    def _at(self, step: int | None) -> None:
-        """Let the next call be that of a step."""
-        stepped, self._stepped = self._stepped or self._run.step_number > 0, True
-        if step is None:
-            return
-        if stepped and step <= self._run.step_number:
-            self._run.order.tell(STEPS_RISE)
-        else:
-            self._run.step_number = step - 1
+    def _after_the_last(self, step: float | None) -> int | None:
+        """A step as a whole number; ``None``, which is told, if it cannot come next."""
+        first = 0 if not self._stepped and self._run.step_number == 0 else self._run.step_number + 1
+        if step is not None and first <= step < LARGEST_STEP:
+            return int(step)
+        self._run.order.tell(STEPS_RISE)
+        return None

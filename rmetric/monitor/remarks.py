@@ -56,8 +56,8 @@ WORDS = {
     "update and loss are those of the first process's part alone, and what happens in the others may not be seen; "
     "under fully_shard (FSDP 2) gradients and loss are measured whole",
     "no loss": "monitor.step(loss), monitor.validation(loss) and monitor.reward(reward) take one real number, a float "
-    "or a tensor with one entry (of a complex loss, loss.real); the value is ignored; where it was that of a step, "
-    "it is not scored and no repair is made",
+    "or a tensor with one entry (of a complex loss, loss.real; in jax.jit, by jax.debug.callback; of JAX, one that was "
+    "not donated); the value is ignored; where it was that of a step, it is not scored and no repair is made",
     "resumed late": "monitor.load_state_dict(state) is called after the first monitor.step(loss) and is ignored; "
     "call it right after the monitor is made",
     "answer ignored": "the optimizer has made an update that monitor.step(loss) refused (it answered False); write "

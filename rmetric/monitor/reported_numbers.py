@@ -9,11 +9,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from rmetric.monitor.measurer import Measurer
 from rmetric.monitor.notes import number_in
 from rmetric.monitor.pending_step import PendingStep
 from rmetric.monitor.since_record import SinceRecord
 from rmetric.monitor.step_numbers import UNMEASURED, StepNumbers
+
+NO_NUMBER = (
+    "{}= is not one real number, and is ignored; an array may have been donated, and inside jax.jit a number has to "
+    "come by jax.debug.callback"
+)
 
 
 def number_of(value: Any) -> float | None:
@@ -24,13 +31,21 @@ def number_of(value: Any) -> float | None:
     >>> number_of(2), number_of(1j), number_of("2"), number_of([2])
     (2.0, None, None, None)
     """
-    if isinstance(value, str | bytes):
+    if isinstance(value, str | bytes | np.ma.MaskedArray):
         return None
     held = number_in(value)
     try:
         return float(value if held is None else held)
     except Exception:  # noqa: BLE001 - each library raises one of its own
         return None
+
+
+def as_it_is(value: Any) -> Any:
+    """A value that what its owner does with it later does not change: what is on the host is read."""
+    if isinstance(value, np.ndarray | np.generic):
+        held = number_of(value)
+        return value.copy() if held is None else held
+    return value.detach().clone() if hasattr(value, "detach") else value  # a tensor of torch, without its graph
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,7 @@ class Reported:
 
 @dataclass(frozen=True)
 class ReportedTransfer:
-    """The same on its way: on its device until it is read. ``tell`` is called with what is no number."""
+    """Reported numbers, which stay on their device until they are read. ``tell`` is called with what is no number."""
 
     reported: Reported
     tell: Callable[[str], None]
@@ -54,7 +69,9 @@ class ReportedTransfer:
         found = {name: number_of(value) for name, value in given.items()}
         for name, value in found.items():
             if value is None:
-                self.tell("no loss" if name == "training_loss" else f"{name}= takes one real number; it is ignored")
+                self.tell("no loss" if name == "training_loss" else NO_NUMBER.format(name))
+        if (found.get("grad_norm") or 0.0) < 0.0:  # of gradients that are not finite, as DeepSpeed says it
+            found["grad_norm"] = math.inf
         return replace(UNMEASURED, scalars={name: value for name, value in found.items() if value is not None})
 
 
@@ -75,7 +92,7 @@ class ReportedNumbers(Measurer):
         return number_of(loss)
 
     def computation(self, step: int, loss: Any) -> Reported:
-        return Reported(loss, self._reported)
+        return Reported(as_it_is(loss), {name: as_it_is(value) for name, value in self._reported.items()})
 
     def measure(self, step: int, computation: Reported, step_time_s: float, since: SinceRecord) -> PendingStep:
         """Keep the numbers as they are: nothing waits for a device before the next step."""

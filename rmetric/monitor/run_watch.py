@@ -75,8 +75,8 @@ class RunWatch:
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def step(self, loss: SupportsFloat, recompute: Recompute | None) -> bool:
-        """Watch one step; return whether to go on with its update.
+    def step(self, loss: SupportsFloat, recompute: Recompute | None = None, number: int | None = None) -> bool:
+        """Watch one step, the next or that of this number; return whether to go on with its update.
 
         Raises ``TrainingStopped``, the verdict of a policy, on which the monitor is to be closed.
         """
@@ -84,7 +84,7 @@ class RunWatch:
             self.order.tell("closed")
         if not self.enabled:
             self.step_number += 1  # the others' records go by it
-        proceed: bool = self._step(loss, recompute)
+        proceed: bool = self._step(loss, recompute, number)
         if not self.enabled:  # also if it has just failed
             self.measurer.keep_pace(self.step_number)
             if self.policies is not None and self.policies.asked_in != self.step_number:  # else in the next step
@@ -96,11 +96,11 @@ class RunWatch:
         return proceed
 
     @never_raises(True)
-    def _step(self, loss: SupportsFloat, recompute: Recompute | None) -> bool:
+    def _step(self, loss: SupportsFloat, recompute: Recompute | None, number: int | None) -> bool:
         try:
             self._start()
         finally:
-            self.step_number += 1
+            self.step_number = self.step_number + 1 if number is None else number
         proceed = True
         if self.interval.due(self.step_number):
             with self.interval.timed(self.step_number):

@@ -78,7 +78,7 @@ def _since_change(observations: Observations, next_change: int | None = None) ->
     before = levels(blocks.values[:-end], SMOOTHED)
     best_at, settled_at = int(before.argmin()), len(blocks) - end + int(blocks.values[-end:].argmin())
     best, settled = float(before[best_at]), float(blocks.values[settled_at])
-    share = FLOOR if settled < TIMES * best else LEAST_FLOOR
+    share = LEAST_FLOOR if settled >= TIMES * best > 0.0 else FLOOR
     least = share * abs(float(blocks.values[0]) - best)
     scale = max(_noise_about(blocks.values, best_at, settled), least, SMALLEST)
     distance = float((settled - best) / scale)

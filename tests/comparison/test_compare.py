@@ -45,7 +45,7 @@ def test_a_run_is_like_itself() -> None:
     found = compare(run, run)
     assert found.first is None
     assert found.identical_until == 599
-    assert "no difference beyond noise" in str(found)
+    assert "no change beyond noise" in str(found)
 
 
 def test_other_seeds_are_alike() -> None:

@@ -36,7 +36,12 @@ def written(log: Path) -> str:
         (["a/log_history.json", "b/log_history.json"], ["a/log_history", "b/log_history"]),
         (["a/wandb-history.jsonl", "b/output.log"], ["wandb-history", "output"]),
         (["a/trainer_state.json", "b/trainer_state.json"], ["a", "b"]),
-        (["a/checkpoint-5/trainer_state.json", "a/checkpoint-9/trainer_state.json"], ["checkpoint-5", "checkpoint-9"]),
+        (
+            ["a/checkpoint-5/trainer_state.json", "a/checkpoint-9/trainer_state.json"],
+            ["a/checkpoint-5", "a/checkpoint-9"],
+        ),
+        (["r1/checkpoint-5/trainer_state.json", "r2/checkpoint-9/trainer_state.json"], ["r1", "r2"]),
+        (["a/eval.csv", "a/eval.jsonl"], ["a/eval.csv", "a/eval.jsonl"]),
         (["a/events.out.tfevents.17.host.1.0", "b/events.out.tfevents.18.host.1.0"], ["a", "b"]),
         (["a/output.log"], ["output"]),
         (["a/trainer_state.json"], ["a"]),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import math
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from rmetric import MetricsMonitor, read_run
 from rmetric.errors import UserError
 from rmetric.monitor.metrics_monitor import STEPS_RISE
 from rmetric.monitor.remarks import WORDS
+from rmetric.monitor.reported_numbers import NO_NUMBER
 from tests.helpers import printed_by
 
 LOST = 200
@@ -118,7 +120,7 @@ def test_what_is_no_number_is_told_once_and_not_measured(caplog: pytest.LogCaptu
     assert math.isnan(last["training_loss"])
     assert math.isnan(last["grad_norm"])
     warnings = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert warnings[:2] == [WORDS["no loss"], "grad_norm= takes one real number; it is ignored"]
+    assert warnings[:2] == [WORDS["no loss"], NO_NUMBER.format("grad_norm")]
     assert len(warnings) == 3  # and the verdict
 
 
@@ -138,6 +140,79 @@ def test_a_step_that_is_not_after_the_one_before_is_counted_on(caplog: pytest.Lo
             monitor.step(1.0, step=step)
     assert monitor.step_number == 8
     assert caplog.messages.count(STEPS_RISE) == 1
+
+
+@pytest.mark.parametrize("step", [math.nan, math.inf, -1, 2**60, "a", 1j])
+def test_no_step_breaks_a_loop(step: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with MetricsMonitor(hardware=False) as monitor:
+        for number in (3, step, step):
+            monitor.step(1.0, step=number)
+    assert monitor.step_number == 5
+    assert caplog.messages.count(STEPS_RISE) == 1
+
+
+def test_a_number_that_its_owner_changes_later_is_the_one_that_was_reported(tmp_path: Path) -> None:
+    buffer, sum_of_losses = np.zeros(1), torch.zeros(1)
+    with MetricsMonitor(log=tmp_path / "run.jsonl", announce=False, hardware=False) as monitor:
+        for step in range(4):
+            buffer[0] = 10 + step
+            sum_of_losses += 1.0
+            monitor.step(buffer, grad_norm=sum_of_losses)
+            sum_of_losses.zero_()
+    seen = read_run(tmp_path / "run.jsonl").observations
+    assert seen["training_loss"].tolist() == [10.0, 11.0, 12.0, 13.0]
+    assert seen["grad_norm"].tolist() == [1.0] * 4
+
+
+class Kept(torch.autograd.Function):
+    """An activation that the graph keeps."""
+
+    @staticmethod
+    def forward(context: Any, value: torch.Tensor) -> torch.Tensor:
+        context.kept = type("Activation", (), {})()
+        return 2.0 * value
+
+
+def test_a_tensor_keeps_no_graph() -> None:
+    loss = Kept.apply(torch.ones((), requires_grad=True))
+    kept = weakref.ref(loss.grad_fn.kept)
+    monitor = MetricsMonitor(announce=False, hardware=False)
+    monitor.step(loss)
+    del loss
+    assert kept() is None
+    monitor.close()
+
+
+def test_a_gradient_norm_below_0_is_one_that_is_not_finite() -> None:
+    with MetricsMonitor(announce=False, hardware=False) as monitor:
+        for step in range(60):
+            monitor.step(2.0 - 0.001 * step, grad_norm=-1.0 if step >= 50 else 1.0)
+    assert monitor.alerts["numerics"] == 51
+
+
+def test_what_a_dead_attempt_has_logged_is_dropped_where_steps_are_far_apart(tmp_path: Path) -> None:
+    log, options = tmp_path / "run.jsonl", {"announce": False, "hardware": False, "clock": lambda: 0.0}
+    first = MetricsMonitor(log=log, **options)
+    for step in range(0, 50, 10):
+        first.step(1.0, step=step)
+        if step == 20:
+            state = first.state_dict()
+    first.detach()
+    second = MetricsMonitor(log=log, **options)
+    second.load_state_dict(state)
+    second.step(3.0, step=40)
+    second.close()
+    seen = read_run(log).observations
+    assert seen.step.tolist() == [0, 10, 20, 40]
+    assert seen["training_loss"].tolist() == [1.0, 1.0, 1.0, 3.0]
+
+
+@pytest.mark.parametrize("first", [0, 1, 5, 100])
+def test_an_evaluation_before_the_first_step_is_kept(first: int, tmp_path: Path) -> None:
+    with MetricsMonitor(log=tmp_path / "run.jsonl", announce=False, hardware=False) as monitor:
+        monitor.validation(4.0)
+        monitor.step(1.0, step=first)
+    assert read_run(tmp_path / "run.jsonl").evaluations()[1].tolist() == [4.0]
 
 
 @pytest.mark.parametrize("options", [{"detectors": ["nobody"]}, {"log": 3}, {"on_alert": 3}, {"hardware": "gpu"}])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +37,7 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         self._options = options
         self.monitor: MetricsMonitor | None = None
         """That of the latest fit."""
-        self._step = 0
+        self._step, self._updates_after = 0, 1
         self._before: tuple[int, Any] = (0, 0.0)
         """Batches of this epoch so far, and the mean of their losses."""
         self._rate: Any = None
@@ -47,25 +47,29 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         self.closed = False
         config = {"model_type": self._model.name, **(self._options.get("config") or {})}
         self.monitor = MetricsMonitor(**{**self._options, "config": config})
-        optimizer = getattr(self.model, "optimizer", None)
-        self._step = int(optimizer.iterations) if optimizer is not None else 0
+        optimizer = self._optimizer
+        self._updates_after = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+        self._step = int(optimizer.iterations) * self._updates_after if optimizer is not None else 0
 
     @ends_alone
     def on_epoch_begin(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
         self._before = 0, 0.0
-        optimizer = getattr(self.model, "optimizer", None)  # in an epoch its variables may be elsewhere (JAX)
+        if self.monitor is not None:
+            self.monitor.leave_out()  # what other callbacks do between epochs
+        optimizer = self._optimizer  # in an epoch its variables may be elsewhere (JAX)
         rate: Any = getattr(optimizer, "_learning_rate", None)
         of_schedule = isinstance(rate, _keras.optimizers.schedules.LearningRateSchedule)
-        self._rate = rate if of_schedule else number_of(getattr(optimizer, "learning_rate", None))
+        self._rate = _quick(rate) if of_schedule else number_of(getattr(optimizer, "learning_rate", None))
 
     @ends_alone
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        if self.monitor is None or not logs or "loss" not in logs:
+        if self.monitor is None or logs is None:
             return
         planned = (self.params or {}).get("steps") or batch + 1  # of several together, the last may be fewer
         before, self._before = self._before, (min(batch + 1, planned), logs["loss"])
         self._step += self._before[0] - before[0]
-        rate = self._rate(self._step - 1) if callable(self._rate) else self._rate
+        update = (self._step - 1) // self._updates_after
+        rate = self._rate(update) if callable(self._rate) else self._rate
         loss = OfLatestBatches(*before, *self._before)
         self.monitor.step(loss, step=self._step, grad_norm=logs.get("grad_norm"), learning_rate=rate)
 
@@ -78,10 +82,26 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         if self.monitor is not None:
             self.monitor.close()
 
+    @property
+    def _optimizer(self) -> Any:
+        """The optimizer, also inside one that scales the loss; ``None``: there is none."""
+        optimizer = getattr(self.model, "optimizer", None)
+        return getattr(optimizer, "inner_optimizer", optimizer)
+
+
+def _quick(schedule: Callable[[int], Any]) -> Callable[[int], Any]:
+    """The same schedule, compiled for JAX, which would compile parts of it anew in each call."""
+    if _keras.backend.backend() != "jax":
+        return schedule
+    from jax import jit
+
+    compiled: Callable[[int], Any] = jit(schedule)
+    return compiled
+
 
 @dataclass(frozen=True)
 class OfLatestBatches:
-    """Mean loss of the latest batches, from two means of all batches of an epoch: those that Keras gives.
+    """Mean loss of the latest batches, from two means of all batches of an epoch, all of one size: those of Keras.
 
     >>> float(OfLatestBatches(batches_before=3, mean_before=2.0, batches=4, mean=2.5))
     4.0

@@ -26,6 +26,8 @@ SMALLEST = 1e-30
 """Entry of a gradient that is not divided by."""
 ROUNDED_AWAY = 32.0
 """Units in the last place of the largest gradient of a batch below which that of a target is rounding."""
+MOST_LEARNED = 3
+"""Targets of a batch, as a multiple of those whose gradient is not rounding."""
 ALONG = 0.99
 """Least cosine between a target's gradient and that of a cross-entropy: of soft targets it has another direction."""
 
@@ -134,7 +136,8 @@ def _alike(logits: Tensor, gradient: Tensor, precision: float) -> Tensor:
     if_minimised, if_maximised = functional.cosine_similarity(-least / largest.abs().clamp_min(SMALLEST), expected)
     maximised = (if_maximised > if_minimised) & (total.abs().sum() < 0.5 * least.abs().sum())  # at logarithms: none
     alike = targets.where(counted, -1).amax() == targets.where(counted, gradient.shape[1]).amin()
-    known = (of_classes | ~counted).all() & (counted.sum() >= TARGETS) & ~(alike & maximised)
+    most = MOST_LEARNED * counted.sum() >= (least < 0.0).sum()  # else a rare class is what is left to learn
+    known = (of_classes | ~counted).all() & (counted.sum() >= TARGETS) & most & ~(alike & maximised)
     return alike.float().where(known, math.nan)
 
 
