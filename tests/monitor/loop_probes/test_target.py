@@ -189,3 +189,10 @@ def test_logits_are_found_beside_the_loss_that_a_model_returns() -> None:
     with torch.no_grad():
         model(torch.randn(48, 5))
     assert probe.measure() == {"targets_alike": None}
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_rare_class_that_alone_is_left_to_learn_is_not_the_only_one(kind: torch.dtype) -> None:
+    labels = (torch.arange(240) % 12 == 0).long()
+    logits = torch.tensor([20.0, 0.0]).repeat(240, 1)
+    assert seen(lambda outputs: functional.cross_entropy(outputs.to(kind), labels), logits) != 1.0
