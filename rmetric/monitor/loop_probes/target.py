@@ -136,7 +136,8 @@ def _alike(logits: Tensor, gradient: Tensor, precision: float) -> Tensor:
     if_minimised, if_maximised = functional.cosine_similarity(-least / largest.abs().clamp_min(SMALLEST), expected)
     maximised = (if_maximised > if_minimised) & (total.abs().sum() < 0.5 * least.abs().sum())  # at logarithms: none
     alike = targets.where(counted, -1).amax() == targets.where(counted, gradient.shape[1]).amin()
-    most = MOST_LEARNED * counted.sum() >= (least < 0.0).sum()  # else a rare class is what is left to learn
+    in_loss = (least < 0.0) | (gradient.amax(1) > 0.0)
+    most = MOST_LEARNED * counted.sum() >= in_loss.sum()  # else a rare class is what is left to learn
     known = (of_classes | ~counted).all() & (counted.sum() >= TARGETS) & most & ~(alike & maximised)
     return alike.float().where(known, math.nan)
 
