@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from rmetric.monitor.guard import ends_alone
@@ -89,6 +90,7 @@ class RMetricKeras(_keras.callbacks.Callback):  # type: ignore[misc]
         return getattr(optimizer, "inner_optimizer", optimizer)
 
 
+@lru_cache(1)
 def _quick(schedule: Callable[[int], Any]) -> Callable[[int], Any]:
     """The same schedule, compiled for JAX, which would compile parts of it anew in each call."""
     if _keras.backend.backend() != "jax":
