@@ -87,7 +87,6 @@ class MetricsMonitor(Monitor):
         recorder = Recorder(Sinks(sinks_of(file, announce, sinks, writes=True), namer(file, "run")), started, 1)
         order = Remarks()
         self._numbers = ReportedNumbers(order.tell)
-        self._stepped = False
         with closed_on_error() as made:
             own = made(own_watch(hardware, on_gpu=False))
             watch = hardware if isinstance(hardware, HardwareWatch) else own
@@ -131,11 +130,10 @@ class MetricsMonitor(Monitor):
         number = None if step is None else self._after_the_last(number_of(step))
         self._numbers.report({"grad_norm": grad_norm, "learning_rate": learning_rate, "update_rms": update_rms})
         self._run.step(loss, number=number)
-        self._stepped = True
 
     def _after_the_last(self, step: float | None) -> int | None:
         """A step as a whole number; ``None``, which is told, if it cannot come next."""
-        first = 0 if not self._stepped and self._run.step_number == 0 else self._run.step_number + 1
+        first = 0 if self._numbers.before is None and self._run.step_number == 0 else self._run.step_number + 1
         if step is not None and first <= step < LARGEST_STEP:
             return int(step)
         self._run.order.tell(STEPS_RISE)

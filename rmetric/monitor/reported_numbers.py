@@ -81,7 +81,7 @@ class ReportedNumbers(Measurer):
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
         self._reported: dict[str, Any] = {}
-        self._before: int | None = None
+        self.before: int | None = None
         """The step reported before; ``None``: none yet."""
 
     def report(self, numbers: Mapping[str, Any]) -> None:
@@ -96,10 +96,10 @@ class ReportedNumbers(Measurer):
 
     def measure(self, step: int, computation: Reported, step_time_s: float, since: SinceRecord) -> PendingStep:
         """Keep the numbers as they are: nothing waits for a device before the next step."""
-        before, self._before = self._before, step
+        before, self.before = self.before, step
         steps = 1 if before is None else step - before
         transfer = ReportedTransfer(computation, self._tell)
         return PendingStep(step, transfer, math.nan, step_time_s / steps, since, steps=steps, changed_settings=[])
 
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
-        self._before = step
+        self.before = step

@@ -13,7 +13,6 @@ from rmetric.errors import UserError
 from rmetric.importers import AUTO
 from rmetric.importers.format import files_of_folder
 from rmetric.importers.log_names import Place
-from rmetric.importers.trainer_state import STATE, is_of_checkpoint
 from rmetric.watch.news import News
 from rmetric.watch.sources import NewLines, NotByLinesError, Portion, WholeLog, source_of
 from rmetric.watch.watched_run import WatchedRun
@@ -217,7 +216,7 @@ class WatchedLog:
 
     def _name_of(self, run: str) -> str:
         """Name of a run of the log, the same in all checkpoints, and whatever other logs there will be."""
-        place = Place.of(self.path.parents[1] / STATE if is_of_checkpoint(self.path) else self.path, run)
+        place = Place.of(self.path, run)
         return place.below(self._within or place.folder)
 
     def _was_told(self, news: News, portion: Portion) -> bool:

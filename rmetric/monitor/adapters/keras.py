@@ -115,7 +115,5 @@ class OfLatestBatches:
     mean: Any
 
     def __float__(self) -> float:
-        return float(
-            float(self.mean)
-            + (float(self.mean) - float(self.mean_before)) * self.batches_before / (self.batches - self.batches_before)
-        )
+        mean, latest = float(self.mean), self.batches - self.batches_before
+        return mean + (mean - float(self.mean_before)) * self.batches_before / latest
