@@ -102,4 +102,4 @@ class ReportedNumbers(Measurer):
         return PendingStep(step, transfer, math.nan, step_time_s / steps, since, steps=steps, changed_settings=[])
 
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
-        self.before = step
+        self.before = step or None  # a state from before the first step, which may be 0, has step 0 too

@@ -134,6 +134,17 @@ def test_steps_may_begin_at_0_and_stand_for_several() -> None:
     assert (last.step, last.step_time_s) == (20, 0.5)
 
 
+def test_steps_may_begin_at_0_after_a_state_from_before_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    with MetricsMonitor(announce=False, hardware=False) as first:
+        state = first.state_dict()
+    with MetricsMonitor(announce=False, hardware=False) as second:
+        second.load_state_dict(state)
+        for step in (0, 1):
+            second.step(1.0, step=step)
+            assert second.step_number == step
+    assert STEPS_RISE not in caplog.messages
+
+
 def test_a_step_that_is_not_after_the_one_before_is_counted_on(caplog: pytest.LogCaptureFixture) -> None:
     with MetricsMonitor(hardware=False) as monitor:
         for step in (5, 6, 6, 3):
