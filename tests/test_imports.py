@@ -6,7 +6,7 @@ import pytest
 
 from tests.helpers import printed_by
 
-HEAVY = ("torch", "transformers", "matplotlib", "seaborn", "sklearn", "pandas")
+HEAVY = ("torch", "transformers", "matplotlib", "seaborn", "sklearn", "pandas", "numba")
 
 
 def _modules_after(code: str) -> set[str]:

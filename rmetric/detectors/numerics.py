@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rmetric.detectors.base import StreamingDetector, register_detector
 from rmetric.measurements import Observation
 from rmetric.records import Observations
-from rmetric.robust.columns import zeros_in
 from rmetric.robust.gradients import Zeros
 from rmetric.robust.loss import UNIFORM_NATS, UniformAnswer
 
@@ -96,7 +95,7 @@ class Numerics(StreamingDetector):
         at = np.flatnonzero(measured & ~infinite)
         several, last = np.zeros((2, len(loss)), dtype=bool)
         several[at] = np.diff(observations.step[at], prepend=self._latest_step) > 1
-        last[at] = zeros_in(self._zeros, norm[at])
+        last[at] = self._zeros.extend(norm[at])
         self._latest_step = int(observations.step[at[-1]]) if len(at) else self._latest_step
         signs = uniform + (broken > 0) + ((norm == 0.0) & (loss != 0.0) & ~solved[:-1] & (last | ~several))
         return np.where(measured, np.where(infinite, math.inf, signs), math.nan)

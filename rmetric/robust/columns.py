@@ -26,7 +26,6 @@ from rmetric.robust.gradients import (
     EXPLAINED_PER_NAT,
     Fading,
     GradientEvidence,
-    Zeros,
 )
 from rmetric.robust.hardware import JITTER_S, HardwareEvidence, Incidents
 from rmetric.robust.loss import Diverged, LossEvidence, UniformAnswer
@@ -179,7 +178,7 @@ def _gradients(
     solved = (size == 0.0) & (all_learned | np.append(of.all_learned, all_learned[:-1]))
     of.all_learned = bool(all_learned[-1])
     zero_norms, zero_updates = (
-        zeros_in(zeros, np.where(passed_by, math.nan, sizes))
+        zeros.extend(np.where(passed_by, math.nan, sizes))
         for zeros, sizes, passed_by in ((of.zero_norms, norm, all_learned), (of.zero_updates, size, solved))
     )
     level, agreeing, held_up = _without_rise(lows, level_of(of.level, z), agreeing, held_up)
@@ -224,14 +223,6 @@ def _last(records: int, values: Column, count: int) -> list[Column]:
     """The last values, so many, at each of the last ``count`` places, the earliest of them first."""
     begin = len(values) - records + 1 - count
     return [values[first : first + count] for first in range(begin, begin + records)]
-
-
-def zeros_in(of: Zeros, sizes: Column) -> NDArray[np.bool_]:
-    """What :meth:`Zeros.update` says of the next sizes."""
-    if of.none_lately and not (sizes == 0.0).any():
-        of.pass_by(int((sizes > 0.0).sum()))
-        return np.zeros(len(sizes), dtype=bool)
-    return np.array([of.update(size) for size in sizes.tolist()], dtype=bool)
 
 
 def _uniform(of: UniformAnswer, gaps: Column) -> Column:

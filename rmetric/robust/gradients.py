@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections import deque
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rmetric.measurements import Observation, reader
 from rmetric.robust.context import RATE_FACTOR
 from rmetric.robust.reference import (
@@ -62,15 +65,6 @@ class Zeros:
     def __init__(self, warm_up: int) -> None:
         self._warm_up, self._sizes, self._zeros, self._longest = warm_up, 0, 0, 0
 
-    @property
-    def none_lately(self) -> bool:
-        """Whether the last size was no 0."""
-        return self._zeros == 0
-
-    def pass_by(self, sizes: int) -> None:
-        """Take in so many sizes none of which is 0, where :attr:`none_lately`."""
-        self._sizes += sizes
-
     def update(self, size: float) -> bool:
         """Whether sizes have become zero with the next one; NaN is left out."""
         if size > 0.0:
@@ -80,6 +74,13 @@ class Zeros:
         elif size == 0.0 and self._sizes >= self._warm_up:
             self._zeros += 1
         return self._zeros >= ZEROS * (1 + self._longest)
+
+    def extend(self, sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """The same of each of the next sizes, shape (n,)."""
+        if self._zeros == 0 and not (sizes == 0.0).any():  # as in most runs
+            self._sizes += int((sizes > 0.0).sum())
+            return np.zeros(len(sizes), dtype=bool)
+        return np.array([self.update(size) for size in sizes.tolist()], dtype=bool)
 
 
 class Fading:
