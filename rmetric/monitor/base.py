@@ -162,7 +162,7 @@ class Monitor:
         The detectors must be those of the run that is resumed; otherwise the monitor says so and disables itself. One
         that cannot go on from its state, which another version or other settings have left, begins anew, and so does
         the check of the loop; with an empty state a new run begins, and after the first step a state is passed by: each
-        with a warning.
+        with a warning. The state may be that of a monitor of the other kind, with a model or without.
 
         Raises
         ------

@@ -211,12 +211,13 @@ class StepMeasurer(Measurer):
 
     def load_state_dict(self, state: Mapping[str, Any], step: int, source: str) -> None:
         """Go on from the state after a step, in which the parts' norms came from this source."""
-        self.parameters.load_state_dict(state["parameters"])
-        self.update.load_state_dict(state["update"])
+        if "parameters" in state:  # in that of a MetricsMonitor, which has seen no model, there is none of these
+            self.parameters.load_state_dict(state["parameters"])
+            self.update.load_state_dict(state["update"])
+            self.settings.load_state_dict(state["settings"])
+            self._shapes.load_state_dict(state["batch_shapes"])
         if self._sees_every_step and "agreement" in state:  # with other records there is none
             self.agreement.load_state_dict(state["agreement"])
-        self.settings.load_state_dict(state["settings"])
-        self._shapes.load_state_dict(state["batch_shapes"])
         self._targets.counts = self._counts_classes(step + 1)
         if self._mechanism is not None and "mechanism" in state:
             self._mechanism.load_state_dict(state["mechanism"], step)

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from rmetric import MetricsMonitor, read_run
+from rmetric import MetricsMonitor, TrainingMonitor, read_run
 from rmetric.errors import UserError
 from rmetric.monitor.metrics_monitor import STEPS_RISE
 from rmetric.monitor.remarks import WORDS
 from rmetric.monitor.reported_numbers import NO_NUMBER
 from tests.helpers import printed_by
+from tests.monitor.common import small_training, train
 
 LOST = 200
 """Step in which the run below loses what it has learned."""
@@ -143,6 +144,24 @@ def test_steps_may_begin_at_0_after_a_state_from_before_the_first(caplog: pytest
             second.step(1.0, step=step)
             assert second.step_number == step
     assert STEPS_RISE not in caplog.messages
+
+
+def test_a_monitor_of_either_kind_goes_on_from_a_state_of_the_other(tmp_path: Path) -> None:
+    log, model_and_optimizer = tmp_path / "run.jsonl", small_training()
+    first = watched(log, range(10))
+    state = first.state_dict()
+    first.close()
+    second = TrainingMonitor(*model_and_optimizer, log=log, announce=False, hardware=False)
+    second.load_state_dict(state)
+    train(second, *model_and_optimizer, range(10, 20))
+    state = second.state_dict()
+    second.close()
+    third = MetricsMonitor(log=log, announce=False, hardware=False)
+    third.load_state_dict(state)
+    watched(log, range(20, 30), third).close()
+    observations = read_run(log).observations
+    assert observations.step.tolist() == [*range(1, 31)]
+    assert np.isfinite(observations["update_rms"][11:20]).all()
 
 
 def test_a_step_that_is_not_after_the_one_before_is_counted_on(caplog: pytest.LogCaptureFixture) -> None:
