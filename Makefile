@@ -15,8 +15,8 @@ RUN    := $(VENV)/bin/python
 PIP    := $(VENV)/bin/python -m pip --disable-pip-version-check
 # A module is compiled when it is first imported: most of what torch and others bring never is.
 PIP_INSTALL := PYTHONWARNINGS=ignore $(PIP) install --quiet --no-compile --constraint requirements.txt
-# One worker more than cores: a quarter of the tests' time they wait for processes that they have started.
-PYTEST := $(RUN) -m pytest -n $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1) --dist worksteal
+# No more workers than cores: in a new clone each of them compiles what it imports. One more gains a tenth after that.
+PYTEST := $(RUN) -m pytest -n $(shell getconf _NPROCESSORS_ONLN) --dist worksteal
 CODE   := $(shell find rmetric studies -name "*.py")
 
 # Compiled modules are kept, whatever the environment says: some commands start a dozen processes.
