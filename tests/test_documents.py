@@ -218,7 +218,7 @@ def test_make_knows_the_readme_s_targets() -> None:
         assert subprocess.run(["make", "--dry-run", target], cwd=ROOT, capture_output=True).returncode == 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_make_site_refuses_a_link_to_what_is_not_on_the_site(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="needs the extra 'dev'")
     shutil.copytree(ROOT / "docs", tmp_path / "docs")

@@ -38,7 +38,7 @@ def test_training_and_validation_in_folders_side_by_side_are_one_run(tmp_path: P
     assert run.evaluations()[1] == pytest.approx([3.5 - epoch / 10 for epoch in range(10)])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_SILENT", "true")

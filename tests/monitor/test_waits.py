@@ -85,6 +85,7 @@ def test_a_forked_process_counts_its_own_waits_and_no_file_is_left_open() -> Non
     before = files()
     waited = Waits()
     open_in_use = files()
+    assert open_in_use == before + Path(step_clock.COUNTED).exists()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # other threads may hold locks: the child takes none
         child = os.fork()

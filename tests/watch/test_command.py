@@ -152,12 +152,12 @@ def test_an_evaluation_that_comes_back_was_not_broken(watch: Begin, tmp_path: Pa
 
 def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
-    log.write_text("".join(f"step {step} loss 2.5\n" for step in range(4_000)))
+    log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))
     watched = watch(str(log))
-    append(log, "".join(f"step {step} loss nan\n" for step in range(4_000, 4_100)))
+    append(log, "".join(f"step {step} loss nan\n" for step in range(20_000, 20_100)))
     assert watched.end() == 1
-    assert "run: error: DEAD at step 4,000" in watched.output
-    assert "4,100 records" in watched.output
+    assert "run: error: DEAD at step 20,000" in watched.output
+    assert "20,100 records" in watched.output
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
