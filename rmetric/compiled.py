@@ -57,7 +57,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     from numba import njit
 
     function.__qualname__ = f"{function.__name__}_{sources(Path(function.__code__.co_filename).parent):x}"
-    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    return njit(cache=True, nogil=True, no_cfunc_wrapper=True)(function)  # type: ignore[no-any-return]
 
 
 @cache

@@ -57,6 +57,7 @@ Column = NDArray[np.float64]
 
 TAILS = np.array(UPPER)
 NO_TAILS = np.zeros((0, 2))
+TAILS.flags.writeable = NO_TAILS.flags.writeable = False  # as constants are, or `_judge` is compiled for both
 
 
 class Window(NamedTuple):
@@ -131,10 +132,9 @@ _remembered = compiled(remembered)
 @compiled
 def logarithms(values):
     """:func:`~rmetric.robust.reference.logarithm` of each value. NumPy's own differs in the last bit."""
-    result = np.full(len(values), np.nan)
+    result = np.empty(len(values))
     for index in range(len(values)):
-        if values[index] > 0.0:
-            result[index] = math.log(values[index])
+        result[index] = math.log(values[index]) if values[index] > 0.0 else np.nan
     return result
 
 
@@ -312,10 +312,10 @@ def lost(of: Lost, losses: Column) -> tuple[Column, Column]:
 
 @compiled
 def _lost(last, stands, changes, start, losses):
-    result, stood = np.full(len(losses), np.nan), np.full(len(losses), np.nan)
+    result, stood = np.empty(len(losses)), np.empty(len(losses))
     stand = _middle(last.ordered[: last.place[1]]) if last.place[1] else np.nan
     for index in range(len(losses)):
-        loss, stood[index] = losses[index], stand
+        loss, stood[index], result[index] = losses[index], stand, np.nan
         if not np.isfinite(loss):
             continue
         change = loss - last.recent[last.place[0] - 1] if last.place[1] else np.nan
@@ -433,6 +433,6 @@ def _evidence(heights, counts, surprises):
         raised, peak, quiet, returns, lasted, longest = _remembered(
             surprise, raised, peak, quiet, returns, lasted, longest
         )
-    heights[:] = raised, peak
-    counts[:] = quiet, returns, lasted, longest
+    heights[0], heights[1] = raised, peak  # a tuple as a whole takes two seconds to compile
+    counts[0], counts[1], counts[2], counts[3] = quiet, returns, lasted, longest
     return result
