@@ -308,7 +308,8 @@ class RunWatch:
 
     @never_raises(None)
     def _leave(self, terminal: Event | None) -> None:
-        self.recorder.write_notes()
+        if self._started:  # a run without a step leaves no log
+            self.recorder.write_notes()
         if terminal is not None and self._started:
             if self.processes.first and terminal["event"] == SUCCESS:
                 self._tell_states(self.step_number, at_end=True)

@@ -135,3 +135,12 @@ def test_a_note_before_the_first_step_waits_for_the_log(tmp_path: Path) -> None:
         monitor.state_dict()
         train(monitor, model, optimizer, [1])
     assert lines_of((tmp_path / "run.jsonl").read_bytes())[1]["event"] == "MINE"
+
+
+def test_a_run_without_a_step_leaves_no_log_and_no_word_of_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model, optimizer = small_training()
+    with TrainingMonitor(model, optimizer, log=tmp_path / "run.jsonl", hardware=False) as monitor:
+        monitor.note("MINE")
+        monitor.planned("another task")
+    assert not (tmp_path / "run.jsonl").exists()
+    assert caplog.messages == []
