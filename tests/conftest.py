@@ -29,11 +29,12 @@ settings.register_profile("fast", thorough, max_examples=10)  # of make test-fas
 settings.load_profile("rmetric")
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """Leave what is imported by now, a million objects, out of all garbage collections to come: 0.6 s each."""
     gc.collect()
     gc.freeze()
-    if "PYTEST_XDIST_WORKER" in os.environ and find_spec("torch") and find_spec("transformers"):
+    works = hasattr(session.config, "workerinput")  # for pytest-xdist, as the pytest that a test runs does not
+    if works and find_spec("torch") and find_spec("transformers"):
         start_ahead("tests.preloaded")  # a run of many tests comes to need it
 
 

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from rmetric.diagnosis import diagnose
 from rmetric.log_reader import read_log
-from rmetric.monitor import TrainingMonitor
+from rmetric.monitor import MetricsMonitor, TrainingMonitor
 from rmetric.monitor.state_watch import StateWatch
 from rmetric.records import Observations
 from rmetric.replay import replay_log
@@ -143,17 +143,16 @@ def long_run(
 
     With ``resume_at`` it is resumed after so many steps from where it was 50 steps before.
     """
-    model, optimizer = small_training()
     clock = (number * step_s for number in itertools.count())
     options: dict[str, Any] = {"log": log, "clock": lambda: next(clock), **WATCHED}
-    monitor = TrainingMonitor(model, optimizer, **options)
+    monitor = MetricsMonitor(**options)
     for step, loss in enumerate(losses, 1):
-        _step(monitor, model, optimizer, loss)
+        monitor.step(loss)
         if step == resume_at - 50:
             state = monitor.state_dict()
         if step == resume_at:
             monitor.detach()
-            monitor = TrainingMonitor(model, optimizer, **options)
+            monitor = MetricsMonitor(**options)
             monitor.load_state_dict(state)
     if end:
         monitor.close()
