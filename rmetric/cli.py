@@ -25,6 +25,8 @@ from rmetric.registry import load_plugin
 P = ParamSpec("P")
 INTERRUPTED, CUT_OFF, TERMINATED = 130, 141, 143
 """Exit status of a program that Ctrl-C, a broken pipe or SIGTERM ends: 128 and the signal's number."""
+AGAIN_S = 0.01
+"""Seconds after which a signal that was lost is sent once more."""
 _ADVICE = {
     errno.ENOSPC: "the disk is full; free some space or choose another --out",
     errno.EDQUOT: "the disk quota is used up; free some space or choose another --out",
@@ -166,7 +168,7 @@ def script(main: Callable[P, int | None]) -> Callable[P, int]:
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> int:
         status: int | None = CUT_OFF
         _print_any_text()
-        with _sigterm_as_ctrl_c() as terminated:
+        with _sigterm_as_ctrl_c() as terminated, _heard_again(terminated):
             try:
                 status = main(*args, **kwargs)
                 if sys.stdout is not None:  # closed by the shell: `>&-`
@@ -216,6 +218,36 @@ def _sigterm_as_ctrl_c() -> Iterator[list[int]]:
     finally:
         if ours:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@contextmanager
+def _heard_again(terminated: list[int]) -> Iterator[None]:
+    """Send a signal once more where it was lost in the block: Python drops what is raised as an object is taken away,
+    such as a generator that nobody has read to its end.
+    """
+    before = sys.unraisablehook
+
+    def hear(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is not KeyboardInterrupt or threading.current_thread() is not threading.main_thread():
+            before(dropped)
+            return
+        number = terminated.pop() if terminated else signal.SIGINT
+        threading.Timer(AGAIN_S, _send_to_main, [number]).start()  # what is raised in here would be lost too
+
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+def _send_to_main(number: int) -> None:
+    """Send a signal to the thread that hears it, which may be waiting for something."""
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, number)
+    else:
+        signal.raise_signal(number)
 
 
 def _print_any_text() -> None:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from rmetric.cli import Parser, output_folder, script
 from rmetric.commands import main as rmetric_command
 from rmetric.faults import FAULTS
-from tests.helpers import ROOT, ended_by, ends_of_a_command
+from tests.helpers import ROOT, ended_by, ends_of_a_command, hearing_ctrl_c
 
 SCRIPTS = (
     "simulator",
@@ -439,6 +440,25 @@ def test_sigterm_ends_a_script_once_and_leaves_no_handler() -> None:
     assert terminated([]) == 143
     assert cleaned_up
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@ends_of_a_command
+def test_a_signal_that_python_drops_is_heard_all_the_same(
+    sent: signal.Signals, ended: tuple[int, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    class TakenAway:
+        def __del__(self) -> None:
+            signal.raise_signal(sent)  # as while a generator is closed
+
+    @script
+    def deaf(argv: Sequence[str] | None) -> None:
+        TakenAway()
+        time.sleep(20)
+
+    before = sys.unraisablehook
+    with hearing_ctrl_c():
+        assert (deaf([]), capsys.readouterr().err) == ended
+    assert sys.unraisablehook is before
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -17,7 +17,7 @@ from rmetric.errors import UserError
 from rmetric.importers import runs_named_in
 from rmetric.progress import progress_bar
 from rmetric.replay import PlotCurves, Replay, ReplayOptions
-from rmetric.replay.report import output_names, replay_to_folder, unfinished_files
+from rmetric.replay.report import output_names, replays_to_folder, unfinished_files
 from rmetric.replay.settings import AS_IT_IS
 
 POOL_PAYS_FROM_S = 4.0
@@ -55,13 +55,13 @@ def replay_logs(
         If the output cannot be written.
     """
     runs = _runs_of(logs, partial(_named, options), jobs)
-    names = output_names(runs, out)
+    names = iter(output_names([(path, run) for path, of_log in runs for run in of_log], out))
     work = [
-        _Work(path=path, name=name, out=out, plot=plot, strict=strict, options=replace(options, run=run))
-        for (path, run), name in zip(runs, names, strict=True)
+        _Work(path=path, names={run: next(names) for run in of_log}, out=out, plot=plot, strict=strict, options=options)
+        for path, of_log in runs
     ]
     jobs = _worth(jobs, [item.seconds for item in work])
-    with progress_bar(total=len(work), unit="log") as bar:
+    with progress_bar(total=sum(len(item.names) for item in work), unit="log") as bar:
         return _one_by_one(work, bar) if jobs == 1 else _in_processes(work, jobs, bar)
 
 
@@ -83,13 +83,13 @@ def _map_in(jobs: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
 def _runs_of(
     logs: Sequence[Path], named: Callable[[Path], list[str | None]], jobs: int
-) -> list[tuple[Path, str | None]]:
+) -> list[tuple[Path, list[str | None]]]:
     """The runs of each log, in order; a log of another program is read as a whole for their names."""
     bar = progress_bar(total=len(logs), unit="log", desc="looking for runs", leave=False)
-    found: list[tuple[Path, str | None]] = []
+    found: list[tuple[Path, list[str | None]]] = []
     with bar, _map_in(_worth(jobs, [_reading_s(path) for path in logs])) as mapped:
         for path, runs in zip(logs, mapped(named, logs), strict=True):
-            found += [(path, run) for run in runs]
+            found.append((path, runs))
             bar.update()
     return found
 
@@ -107,10 +107,10 @@ def _reading_s(path: Path) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class _Work:
-    """One log to replay."""
+    """One log to replay, with the names of its runs' files."""
 
     path: Path
-    name: str
+    names: Mapping[str | None, str]
     out: Path
     plot: bool
     strict: bool
@@ -119,36 +119,32 @@ class _Work:
     @property
     def seconds(self) -> float:
         """About how long it takes."""
-        return _reading_s(self.path) + (_PLOT_S if self.plot else 0.0)
+        return _reading_s(self.path) + (_PLOT_S * len(self.names) if self.plot else 0.0)
 
-    def do(self, progress: Callable[[int], None] | None = None, warnings: TextIO | None = None) -> Replay:
-        """Replay and write; ``progress`` and ``warnings`` as for :func:`~rmetric.replay.report.replay_to_folder`."""
-        curves = PlotCurves() if self.plot else None
-        replay = replay_to_folder(
-            self.path,
-            self.name,
-            self.out,
-            self.options,
-            strict=self.strict,
-            progress=progress,
-            warnings=warnings,
-            trace=curves,
-        )
-        if replay.records and curves is not None:
-            try:
-                from rmetric.replay.plot import draw_replay  # half a second to import
-            except ValueError as error:  # of MPLBACKEND
-                raise UserError(f"matplotlib cannot be imported, and --no-plot does without: {error}") from None
-            draw_replay(replay, curves, self.out / f"{self.name}.png")
-        return replay
+    def do(self, progress: Callable[[int], None] | None = None, warnings: TextIO | None = None) -> Iterator[Replay]:
+        """Replay and write; parameters as for :func:`~rmetric.replay.report.replays_to_folder`."""
+        return replays_to_folder(
+            self.path, self.names, self.out, self.options, strict=self.strict,
+            progress=progress, warnings=warnings, draw=self._draw if self.plot else None,
+        )  # fmt: skip
+
+    def _draw(self, replay: Replay, curves: PlotCurves) -> None:
+        try:
+            from rmetric.replay.plot import draw_replay  # half a second to import
+        except ValueError as error:  # of MPLBACKEND
+            raise UserError(f"matplotlib cannot be imported, and --no-plot does without: {error}") from None
+        draw_replay(replay, curves, self.out / f"{replay.name}.png")
 
 
 def _one_by_one(work: Sequence[_Work], bar: tqdm) -> list[Replay]:
     replays = []
     for item in work:
-        bar.set_description(item.name[-40:])
-        replays.append(item.do(progress=lambda records: bar.set_postfix_str(f"{records:,} records")))
-        bar.update()
+        names = iter(item.names.values())
+        bar.set_description(next(names)[-40:])
+        for replay in item.do(progress=lambda records: bar.set_postfix_str(f"{records:,} records")):
+            replays.append(replay)
+            bar.update()
+            bar.set_description(next(names, replay.name)[-40:])
     return replays
 
 
@@ -157,29 +153,29 @@ def _in_processes(work: Sequence[_Work], jobs: int, bar: tqdm) -> list[Replay]:
     try:
         with _map_in(jobs) as mapped:
             for item, (found, said) in zip(work, mapped(_done, work), strict=True):
-                bar.set_description(item.name[-40:])
+                bar.set_description(next(iter(item.names.values()))[-40:])
                 for line in said:
                     tqdm.write(line, file=sys.stderr)
                 if isinstance(found, Exception):
                     raise found
-                replays.append(found)
-                bar.update()
+                replays += found
+                bar.update(len(found))
     except BaseException:  # a process that was stopped leaves what it was writing
-        for leftover in unfinished_files(work[0].out, [item.name for item in work]):
+        for leftover in unfinished_files(work[0].out, [name for item in work for name in item.names.values()]):
             leftover.unlink(missing_ok=True)
         raise
     return replays
 
 
-def _done(item: _Work) -> tuple[Replay | Exception, list[str]]:
-    """Work of another process: a replay, or why there is none, and the lines of its warnings.
+def _done(item: _Work) -> tuple[list[Replay] | Exception, list[str]]:
+    """Work of another process: the replays of a log, or why there are none, and the lines of their warnings.
 
     An error is brought back as a value, so that the first log's is raised first.
     """
     screen = io.StringIO()
-    found: Replay | Exception
+    found: list[Replay] | Exception
     try:
-        found = item.do(warnings=screen)
+        found = [*item.do(warnings=screen)]
     except (UserError, OSError) as error:
         found = error
     return found, screen.getvalue().splitlines()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from rmetric.batches import NumberedEvent
 from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
 from rmetric.importers.format import format_of
 from rmetric.importers.read import guarded, readable
@@ -53,23 +54,45 @@ def replay_log(
         If the file cannot be read, is of no known format, holds several runs and none is named, or none of that name;
         for a ``trace`` of another kind.
     """
-    file = Path(path)
-    shown = plain_text(file)
-    report = on_damage or strict(shown)
-    replayer = Replayer(settings, chunk_records=chunk_records, trace=trace)
+    report = on_damage or strict(plain_text(path))
+    name, events = events_of(path, log_format, mapping, report)
+    return replay_run(
+        one_run(events, Path(path), run), run or Path(path).stem, path, name,
+        settings=settings, on_damage=report, sink=sink, trace=trace, chunk_records=chunk_records,
+    )  # fmt: skip
+
+
+def events_of(
+    path: str | Path, log_format: str, mapping: Mapping[str, str] | None, on_damage: OnDamage
+) -> tuple[str, Iterator[NumberedEvent]]:
+    """Name of a log's format, and its events, run after run; parameters and errors as those of :func:`replay_log`."""
+    file, shown = Path(path), plain_text(path)
     with readable(shown):
         name = format_of(file, log_format, mapping)
-        events = one_run(IMPORTERS[name](file, mapping or {}, report), file, run)
+        return name, guarded(IMPORTERS[name](file, mapping or {}, on_damage), shown)
+
+
+def replay_run(
+    events: Iterator[NumberedEvent],
+    title: str,
+    path: str | Path,
+    log_format: str,
+    *,
+    settings: ReplaySettings | None,
+    on_damage: OnDamage,
+    sink: Callable[[Columns], None] | None,
+    trace: PlotCurves | None,
+    chunk_records: int = REPLAY_CHUNK,
+) -> Replay:
+    """Replay the events of one run of a log, by the name ``title``; other parameters as those of :func:`replay_log`."""
+    replayer = Replayer(settings, chunk_records=chunk_records, trace=trace)
     notes: list[str] = []
-    for columns in replayer.run(without_notes(guarded(events, shown), notes), report):
+    for columns in replayer.run(without_notes(events, notes), on_damage):
         if sink is not None:
             sink(columns)
-    replay = replayer.finish(run or file.stem, shown, name, notes)
+    replay = replayer.finish(title, plain_text(path), log_format, notes)
     if not replay.records:
-        report(
-            1,
-            "an empty file"
-            if file.is_file() and not file.stat().st_size
-            else "no record in the whole file could be used",
-        )
+        file = Path(path)
+        is_empty = file.is_file() and not file.stat().st_size
+        on_damage(1, "an empty file" if is_empty else "no record in the whole file could be used")
     return replay

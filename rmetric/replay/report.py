@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +18,16 @@ import pyarrow.csv
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
+from rmetric.importers import one_run
 from rmetric.importers.log_names import Place, told_apart
 from rmetric.importers.rows import NO_COLUMN
+from rmetric.importers.run_marks import not_one, runs_in
 from rmetric.log_lines import place
-from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text, replay_log
+from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text
+from rmetric.replay.one_log import events_of, replay_run
 from rmetric.replay.settings import AS_IT_IS
 
 SHOWN_WARNINGS = 5
@@ -159,31 +164,41 @@ def output_names(runs: Sequence[tuple[Path, str | None]], out: Path) -> list[str
 
 
 def replay_to_folder(
+    path: Path, name: str, out: Path, options: ReplayOptions = AS_IT_IS, *, strict: bool = False
+) -> Replay:
+    """Replay one run of a log, ``options.run``; other parameters, files and errors as of :func:`replays_to_folder`."""
+    (replay,) = replays_to_folder(path, {options.run: name}, out, options, strict=strict)
+    return replay
+
+
+def replays_to_folder(
     path: Path,
-    name: str,
+    names: Mapping[str | None, str],
     out: Path,
     options: ReplayOptions = AS_IT_IS,
     *,
     strict: bool = False,
     progress: Callable[[int], None] | None = None,
     warnings: TextIO | None = None,
-    trace: PlotCurves | None = None,
-) -> Replay:
-    """Replay one log and write ``<name>.csv`` and ``<name>.summary.json`` to ``out``.
+    draw: Callable[[Replay, PlotCurves], None] | None = None,
+) -> Iterator[Replay]:
+    """Replay runs of one log, which is read once, and write ``<name>.csv`` and ``<name>.summary.json`` of each.
 
     Parameters
     ----------
-    name, out
-        From :func:`output_names`; an existing folder.
+    names
+        Each run, in the order of the log, and the name of its files, from :func:`output_names`; ``None``: the only run.
+    out
+        An existing folder.
     strict
         Any damage is an error; without it, a log that cannot be used, or lacks the column that is mapped to the
         training loss, is reported and comes back without records.
     progress
-        Receives the number of records so far.
+        Receives the number of records of a run so far.
     warnings
         Where warnings go; standard error if left out.
-    trace
-        Receives the curves of a plot.
+    draw
+        Draws the curves of a run that has records.
 
     Raises
     ------
@@ -192,47 +207,88 @@ def replay_to_folder(
     OSError
         If the output cannot be written.
     """
-    table = out / f"{name}.csv"
-    report = DamageReport(path, strict=strict, stream=warnings)
-    loss = options.mapping.get("training_loss")
+    log = _Log(path, options, names)
+    for run, name in names.items():
+        report = log.report = DamageReport(path, strict=strict, stream=warnings)
+        table, curves = out / f"{name}.csv", PlotCurves()
+        try:
+            with written_aside(table) as file, CsvWriter(file) as writer:
+                replay = log.replay(run, _Sink(writer, progress), None if draw is None else curves)
+        except UserError as error:
+            if strict:
+                raise
+            report.say(str(error), "error")
+            replay = Replay(name=name, source=plain_text(path), format="-", unusable=str(error), outcome="-")
+        else:
+            if replay.unusable:
+                report.say(f"{report.shown_path}: {replay.unusable}", "error")
+        report.close()
+        if not replay.records:
+            table.unlink(missing_ok=True)
+        replay = replace(replay, name=name, damaged=report.count)
+        summary = orjson.dumps(replay.to_dict(), option=orjson.OPT_INDENT_2) + b"\n"
+        write_atomically(out / f"{name}.summary.json", summary)
+        if replay.records and draw is not None:
+            draw(replay, curves)
+        yield replay
 
-    def on_damage(line: int, message: str) -> None:
-        if loss is not None and message.startswith(f"{NO_COLUMN} {loss!r} "):
-            raise UserError(f"{path}: {message}; name one of these with --map")
-        report(line, message)
 
-    try:
-        with written_aside(table) as file, CsvWriter(file) as writer:
-            records = 0
+class _Sink:
+    """Writes the columns of a run, and says how many records there have been."""
 
-            def sink(columns: Columns) -> None:
-                nonlocal records
-                writer.write(columns)
-                records += len(columns["step"])
-                if progress is not None:
-                    progress(records)
+    def __init__(self, writer: CsvWriter, progress: Callable[[int], None] | None) -> None:
+        self._writer, self._progress = writer, progress
+        self._records = 0
 
-            replay = replay_log(
-                path,
-                settings=options.settings,
-                log_format=options.log_format,
-                mapping=options.mapping,
-                run=options.run,
-                on_damage=on_damage,
-                sink=sink,
-                trace=trace,
-            )
-    except UserError as error:
-        if strict:
+    def __call__(self, columns: Columns) -> None:
+        self._writer.write(columns)
+        self._records += len(columns["step"])
+        if self._progress is not None:
+            self._progress(self._records)
+
+
+class _Log:
+    """The runs of a log, replayed one after the other while it is read."""
+
+    report: DamageReport
+    """Of the run that is being read."""
+
+    def __init__(self, path: Path, options: ReplayOptions, wanted: Collection[str | None]) -> None:
+        self._path, self._options, self._wanted = path, options, wanted
+        self._format = ""
+        self._runs = self._read()
+        self._broken: UserError | None = None
+
+    def replay(self, run: str | None, sink: Callable[[Columns], None], curves: PlotCurves | None) -> Replay:
+        """Replay the next run; raises :class:`UserError`, from then on, for a log that cannot be read further."""
+        if self._broken is not None:
+            raise self._broken
+        try:
+            title, events = next(self._runs, (None, iter(())))
+            if title != run:  # the log was another one when its runs were looked for
+                raise not_one(self._path, [], run)
+            return replay_run(
+                events, run or self._path.stem, self._path, self._format,
+                settings=self._options.settings, on_damage=self._damage, sink=sink, trace=curves,
+            )  # fmt: skip
+        except UserError as error:
+            self._broken = error
             raise
-        report.say(str(error), "error")
-        replay = Replay(name=name, source=plain_text(path), format="-", unusable=str(error), outcome="-")
-    else:
-        if replay.unusable:
-            report.say(f"{report.shown_path}: {replay.unusable}", "error")
-    report.close()
-    if not replay.records:
-        table.unlink(missing_ok=True)
-    replay = replace(replay, name=name, damaged=report.count)
-    write_atomically(out / f"{name}.summary.json", orjson.dumps(replay.to_dict(), option=orjson.OPT_INDENT_2) + b"\n")
-    return replay
+
+    def _read(self) -> Iterator[tuple[str | None, Iterator[NumberedEvent]]]:
+        """The runs that are wanted, each with its events, to be taken before the next one."""
+        options = self._options
+        self._format, events = events_of(self._path, options.log_format, options.mapping, self._damage)
+        if None in self._wanted:
+            yield None, one_run(events, self._path, None)
+            return
+        for run, of_run in runs_in(events, self._path.stem):
+            if run in self._wanted:
+                yield run, of_run
+            deque(of_run, maxlen=0)
+
+    def _damage(self, line: int, message: str) -> None:
+        loss = self._options.mapping.get("training_loss")
+        if loss is not None and message.startswith(f"{NO_COLUMN} {loss!r} "):
+            raise UserError(f"{self._path}: {message}; name one of these with --map")
+        self.report(line, message)

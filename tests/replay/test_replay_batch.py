@@ -6,13 +6,19 @@ import errno
 import json
 import os
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
 from rmetric.replay import batch as replay_batch
+from rmetric.replay import report as replay_report
 from rmetric.replay.batch import replay_logs
+from rmetric.replay.one_log import events_of
 from rmetric.replay.report import unfinished_files
 from tests.replay.logs import written_run
 
@@ -91,6 +97,42 @@ def of_several_runs(tmp_path: Path) -> list[Path]:
         rows = [f"{run},{step},{2.0 - step / 50}\n" for run in ("first", "second") for step in range(20)]
         table.write_text("run,step,loss\n" + "".join(rows))
     return tables
+
+
+def test_a_log_of_several_runs_is_read_once_for_all_and_damage_counts_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, opened = tmp_path / "sweep.csv", []
+    rows = [f"{run},{step},{2.0 - step / 500}\n" for run in ("first", "second") for step in range(400)]
+    rows[700] = "damaged\n"
+    log.write_text("run,step,loss\n" + "".join(rows))
+
+    def noted(path: Path, *options: Any) -> tuple[str, Iterator[NumberedEvent]]:
+        opened.append(path)
+        return events_of(path, *options)
+
+    monkeypatch.setattr(replay_report, "events_of", noted)
+    replays = replay_logs([log], folder(tmp_path / "out"), plot=False)
+    assert opened == [log]
+    counted = [(replay.name, replay.records, replay.damaged) for replay in replays]
+    assert counted == [("first", 400, 0), ("second", 399, 1)]
+
+
+def test_a_log_that_breaks_off_has_the_runs_before_that(
+    of_several_runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaking(events: Iterator[NumberedEvent]) -> Iterator[NumberedEvent]:
+        yield from islice(events, 30)
+        raise UserError("the disk is gone")
+
+    def broken(path: Path, *options: Any) -> tuple[str, Iterator[NumberedEvent]]:
+        name, events = events_of(path, *options)
+        return name, breaking(events)
+
+    monkeypatch.setattr(replay_report, "events_of", broken)
+    first, second = replay_logs(of_several_runs[:1], folder(tmp_path / "out"), plot=False)
+    assert (first.records, first.unusable, second.records) == (20, "", 0)
+    assert second.unusable == "the disk is gone"
 
 
 @pytest.mark.usefixtures("always_a_pool")
