@@ -189,6 +189,9 @@ UNMAPPED = FieldMap({})
 """The aliases alone."""
 
 
+_NESTS = frozenset((dict, list))
+
+
 def flattened(record: Mapping[str, Any], *, lists: bool = False) -> dict[str, Any]:
     """Nested objects as dotted names, with ``lists`` also those in short lists, by their places.
 
@@ -197,6 +200,8 @@ def flattened(record: Mapping[str, Any], *, lists: bool = False) -> dict[str, An
     >>> flattened({"step": 1, "agents": [{"loss": 2.5}, {"loss": 2.4}]}, lists=True)
     {'step': 1, 'agents.0.loss': 2.5, 'agents.1.loss': 2.4}
     """
+    if _NESTS.isdisjoint(map(type, record.values())):
+        return dict(record)
     flat: dict[str, Any] = {}
 
     def add(values: Mapping[str, Any], prefix: str, depth: int) -> None:

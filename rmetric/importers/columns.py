@@ -48,7 +48,10 @@ class Columns:
 
     def counter_of(self, row: Mapping[str, Any]) -> str | None:
         """Name of the counter that a row states, ``None`` without one: a loss is then a mean over reported steps."""
-        return next((name for name in self.counters if row.get(name) is not None), None)
+        for name in self.counters:
+            if row.get(name) is not None:
+                return name
+        return None
 
     def count_of(self, row: Mapping[str, Any]) -> int | float | None:
         """What that counter says; ``None`` without one, or if it says no number."""
@@ -62,9 +65,9 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
-        for ours in found.keys() & self.logarithms:
+        for ours in self.logarithms and found.keys() & self.logarithms:
             found[ours] = _logarithm(found[ours])
-        for ours in found.keys() & self.negatives:
+        for ours in self.negatives and found.keys() & self.negatives:
             number = as_measured(found[ours])
             found[ours] = found[ours] if number is None else -number
         if "step_time_s" in found:
@@ -96,7 +99,7 @@ def _sum(values: list[Any]) -> float | None:
 def late_names(rows: Iterable[Row], columns: Columns, fields: FieldMap) -> Iterator[Row]:
     """The rows, unchanged; names that the survey has not seen are taken up on their way."""
     for row in rows:
-        for name in row.values.keys() - columns.known:
+        for name in () if columns.known.issuperset(row.values) else row.values.keys() - columns.known:
             if len(columns.known) < CACHED:
                 columns.known.add(name)
                 columns.admit(name, fields)

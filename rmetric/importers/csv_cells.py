@@ -50,10 +50,11 @@ def with_lists(names: Sequence[str], cells: Sequence[str]) -> Iterator[tuple[str
 
 
 def _value(cell: str) -> int | float | str | None:
-    try:
-        return int(cell)
-    except ValueError:
-        pass
+    if "." not in cell:
+        try:
+            return int(cell)
+        except ValueError:
+            pass
     try:
         return in_convention(float(cell))
     except ValueError:

@@ -76,12 +76,17 @@ def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
         flat = flattened(record, lists=True)
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
-        for name, counted in [(name, value) for name, value in flat.items() if type(value) is str and "/" in value]:
-            if found := with_total(counted):
-                flat[name], flat[name + TOTAL] = found
-        if any(type(value) is float for value in flat.values()):
-            flat = {name: None if _says_nan(value) else value for name, value in flat.items()}
-        yield Row(line, flat)
+        yield Row(line, _without_texts(flat) if str in map(type, flat.values()) else flat)
+
+
+def _without_texts(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with ``5/200`` as two numbers; the text ``nan`` beside numbers says no more than null does."""
+    for name, counted in [(name, value) for name, value in values.items() if type(value) is str and "/" in value]:
+        if found := with_total(counted):
+            values[name], values[name + TOTAL] = found
+    if float in map(type, values.values()):
+        return {name: None if _says_nan(value) else value for name, value in values.items()}
+    return values
 
 
 def _wrapper(record: Mapping[str, Any]) -> str | None:
@@ -100,5 +105,5 @@ def _wrapper(record: Mapping[str, Any]) -> str | None:
 
 
 def _says_nan(value: Any) -> bool:
-    """Whether a value is the text ``nan``; beside numbers it says no more than null does."""
+    """Whether a value is the text ``nan``."""
     return type(value) is str and value.strip().casefold() == "nan"

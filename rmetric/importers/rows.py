@@ -7,8 +7,10 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+from rmetric.importers.base import CACHED
 from rmetric.importers.names import names_epoch
 from rmetric.log_lines import OnDamage
 
@@ -44,10 +46,15 @@ Rows = Callable[[OnDamage], Iterator[Row]]
 
 def epoch_of(values: Mapping[str, Any]) -> int | float | None:
     """The epoch that a row states, if it does."""
-    stated = [name for name in values if names_epoch(name)]
-    # Beside an epoch the episodes are those of the data.
-    name = next((name for name in stated if "epoch" in name.casefold()), stated[0] if stated else None)
+    name = _epoch_among(tuple(values))
     return None if name is None else as_number(values[name])
+
+
+@lru_cache(CACHED)
+def _epoch_among(names: tuple[str, ...]) -> str | None:
+    """The name of the epoch among those of a row; beside it the episodes are those of the data."""
+    stated = [name for name in names if names_epoch(name)]
+    return next((name for name in stated if "epoch" in name.casefold()), stated[0] if stated else None)
 
 
 def as_number(value: Any) -> int | float | None:
@@ -56,6 +63,8 @@ def as_number(value: Any) -> int | float | None:
     >>> as_number("12"), as_number(" 0.5"), as_number("one"), as_number(True), as_number(10**400)
     (12, 0.5, None, None, None)
     """
+    if type(value) is float or type(value) is int:  # nearly always
+        return value if -sys.float_info.max <= value <= sys.float_info.max else None
     if isinstance(value, str) and len(value) < 40:
         try:
             value = float(value) if not value.strip().isdecimal() else int(value)
