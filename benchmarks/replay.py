@@ -30,7 +30,7 @@ from rmetric.engines.processes import pool_for
 from rmetric.log_writer import encode_event, encode_metrics, to_log_precision
 from rmetric.metric import RMetric
 from rmetric.records import NO_FAULT, held
-from rmetric.replay.report import replay_to_folder
+from rmetric.replay.report import replays_to_folder
 from rmetric.signals import HardwareFailureRate, ValidationDrift
 
 BLOCK = 20_000
@@ -80,9 +80,9 @@ def measure(log: Path, out: Path) -> tuple[tuple[int, bool], float, float]:
     """Replay in this process: records and whether all is exact, seconds, and the peak resident set (MiB)."""
     warm_up = out / "warm_up.jsonl"
     write_log(warm_up, PAYS_FROM)
-    replay_to_folder(warm_up, "warm_up", out)  # imports, also those of long logs
+    [*replays_to_folder(warm_up, {None: "warm_up"}, out)]  # imports, also those of long logs
     started = time.perf_counter()
-    replay = replay_to_folder(log, "replay", out)
+    (replay,) = replays_to_folder(log, {None: "replay"}, out)
     seconds = time.perf_counter() - started
     exact = replay.agreement["r_metric"].max_difference == 0.0
     return (replay.records, exact), seconds, peak_rss_mib()

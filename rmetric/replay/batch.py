@@ -39,13 +39,13 @@ def replay_logs(
     Parameters
     ----------
     options
-        What of each log is replayed; of a log of several runs all are, whatever ``run`` says.
+        How each log is read and judged; of a log of several runs all are.
     jobs
         Largest number of processes. What takes a few seconds is done in this one.
     plot
         Write ``<name>.png`` as well.
     strict
-        As for :func:`~rmetric.replay.report.replay_to_folder`.
+        As for :func:`~rmetric.replay.report.replays_to_folder`.
 
     Raises
     ------

@@ -163,14 +163,6 @@ def output_names(runs: Sequence[tuple[Path, str | None]], out: Path) -> list[str
     return names
 
 
-def replay_to_folder(
-    path: Path, name: str, out: Path, options: ReplayOptions = AS_IT_IS, *, strict: bool = False
-) -> Replay:
-    """Replay one run of a log, ``options.run``; other parameters, files and errors as of :func:`replays_to_folder`."""
-    (replay,) = replays_to_folder(path, {options.run: name}, out, options, strict=strict)
-    return replay
-
-
 def replays_to_folder(
     path: Path,
     names: Mapping[str | None, str],

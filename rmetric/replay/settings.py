@@ -117,8 +117,6 @@ class ReplayOptions:
     """Name of the log's format; ``auto`` judges by its content."""
     mapping: Mapping[str, str] = field(default_factory=dict)
     """Our name → the log's name of a column."""
-    run: str | None = None
-    """Name of the run, where a log holds several."""
 
 
 AS_IT_IS = ReplayOptions()

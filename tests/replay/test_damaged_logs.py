@@ -23,7 +23,7 @@ from rmetric.log_lines import MAX_LINE_BYTES
 from rmetric.log_writer import encode_event
 from rmetric.records import Event
 from rmetric.replay import Replay, Replayer, replay_log
-from rmetric.replay.report import SHOWN_WARNINGS, DamageReport, replay_to_folder
+from rmetric.replay.report import SHOWN_WARNINGS, DamageReport, replays_to_folder
 
 GOOD = [
     encode_event({"event": "EXPERIMENT_START", "config": {"model_type": "tiny", "fault_injection": {"type": "NONE"}}}),
@@ -195,7 +195,7 @@ def test_a_failed_replay_leaves_no_half_file(tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     with pytest.raises(UserError, match="line 11"):
-        replay_to_folder(log, "run", out, strict=True)
+        [*replays_to_folder(log, {None: "run"}, out, strict=True)]
     assert not list(out.iterdir())
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from rmetric.replay.overview import overview_text
 from rmetric.replay.plot import draw_replay
-from rmetric.replay.report import CsvWriter, output_names, replay_to_folder
+from rmetric.replay.report import CsvWriter, output_names, replays_to_folder
 from tests.replay.logs import drawn, replayed
 
 
@@ -51,7 +51,7 @@ def test_output_names_never_meet_each_other_the_overview_or_an_input(tmp_path: P
 def test_the_files_of_a_replay(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
-    replay = replay_to_folder(log, "run", out)
+    (replay,) = replays_to_folder(log, {None: "run"}, out)
     rows = list(csv.DictReader((out / "run.csv").read_text().splitlines()))
     assert len(rows) == replay.records == 400
     assert [int(row["step"]) for row in rows[:2]] == [10, 20]
@@ -90,7 +90,7 @@ def test_a_name_in_a_log_cannot_break_the_overview_or_the_terminal(tmp_path: Pat
         {"event": "EXPERIMENT_FAILURE", "step": 1, "reason": evil},
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    replay = replay_to_folder(path, "run", tmp_path)
+    (replay,) = replays_to_folder(path, {None: "run"}, tmp_path)
     text = overview_text([replay])
     assert "\u001b" not in text
     assert "a\\|b" in text
