@@ -1,11 +1,12 @@
 """Time and memory that the replay of logs takes.
 
-    python benchmarks/replay.py                          # about 20 s
+    python benchmarks/replay.py                          # about a minute
     python benchmarks/replay.py --records 2000000        # about 1 GB
 
 Prints one JSON object. Times are wall clock, from opening the log to the finished CSV and summary; importing and
 plotting are not in them. Memory is the largest resident set of a fresh process that replays one log and nothing else.
 ``folder`` is what a study is: 720 short logs, replayed from the shell, with all that is imported and started for it.
+So are logs of other programs: a line of JSON, a row or a line of text a record, and a table of 40 runs.
 """
 
 from __future__ import annotations
@@ -116,22 +117,45 @@ def measured(records: int, repeats: int) -> dict[str, float]:
         }
 
 
-def measured_folder(logs: int, records: int) -> dict[str, float]:
-    """Replay short logs as a user does, without plots."""
-    with tempfile.TemporaryDirectory() as folder:
-        for number in range(logs):
-            write_log(Path(folder) / f"log_{number}.jsonl", records)
-        command = [sys.executable, "-m", "rmetric", "replay", folder, "--no-plot", "--out", f"{folder}/results"]
+def replayed_from_the_shell(logs: Path, count: int, records: int) -> dict[str, float]:
+    """Replay as a user does, without plots: so many runs with so many records in all."""
+    with tempfile.TemporaryDirectory() as out:
+        command = [sys.executable, "-m", "rmetric", "replay", str(logs), "--no-plot", "--out", out]
         started = time.perf_counter()
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         seconds = time.perf_counter() - started
-        assert len([*Path(folder, "results").glob("*.summary.json")]) == logs, "some logs were not replayed"
-    return {
-        "logs": logs,
-        "records": logs * records,
-        "seconds": round(seconds, 2),
-        "records_per_s": round(logs * records / seconds),
-    }
+        assert len([*Path(out).glob("*.summary.json")]) == count, "some runs were not replayed"
+    return {"logs": count, "records": records, "seconds": round(seconds, 2), "records_per_s": round(records / seconds)}
+
+
+def measured_folder(logs: int, records: int) -> dict[str, float]:
+    """Short logs, as a study has them."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(logs):
+            write_log(Path(folder) / f"log_{number}.jsonl", records)
+        return replayed_from_the_shell(Path(folder), logs, logs * records)
+
+
+def measured_others(records: int, runs: int) -> dict[str, dict[str, float]]:
+    """Logs of other programs, each of so many records with three values; the last one of so many runs."""
+    rng = np.random.default_rng(0)
+    losses, norms = 3.0 / (1.0 + np.arange(records) / 300.0) ** 0.3, np.exp(0.2 * rng.normal(size=records))
+    rows = [*zip(range(records), losses + 0.02 * rng.normal(size=records), norms, strict=True)]
+    each = records // runs
+    written = {
+        "lines.jsonl": (json.dumps({"step": n, "loss": loss, "grad_norm": norm, "lr": 1e-4}) for n, loss, norm in rows),
+        "table.csv": ("step,loss,grad_norm,lr", *(f"{n},{loss:.4f},{norm:.4f},1e-4" for n, loss, norm in rows)),
+        "console.log": (f"step {n}/{records} loss {loss:.4f} grad_norm {norm:.4f} lr 1e-4" for n, loss, norm in rows),
+        "sweep.csv": ("run,step,loss,grad_norm,lr",
+                      *(f"{n // each},{n % each},{loss:.4f},{norm:.4f},1e-4" for n, loss, norm in rows)),
+    }  # fmt: skip
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, lines in written.items():
+            log = Path(folder) / name
+            log.write_text("\n".join(lines) + "\n")
+            found[name] = replayed_from_the_shell(log, runs if name == "sweep.csv" else 1, records)
+    return found
 
 
 @script
@@ -145,7 +169,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     reference, small, large = measured(REFERENCE, 5), measured(max(records // 10, 1), 1), measured(records, 1)
     growth = round(large["peak_rss_mib"] / small["peak_rss_mib"], 3)
     found = {"reference": reference, "small": small, "large": large, "memory_growth": growth}
-    print(json.dumps({**found, "folder": measured_folder(720, 418)}, indent=2))
+    found |= {"folder": measured_folder(720, 418), "of_other_programs": measured_others(40_000, 40)}
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
