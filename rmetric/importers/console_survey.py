@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
+import zlib
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from rmetric.importers.base import CACHED, FieldMap
+from rmetric.importers.base import CACHED, HEAD_BYTES, FieldMap
 from rmetric.importers.commas import DecimalMarks
 from rmetric.importers.console_counters import Announcement, ConsoleCounters
 from rmetric.importers.console_lines import Line, Workers, console_lines, console_texts
@@ -57,7 +59,12 @@ class ConsoleSurvey:
 
     @classmethod
     def of(cls, path: Path, mapping: Mapping[str, str]) -> ConsoleSurvey:
-        """The survey of a log."""
+        """The survey of a log. It is remembered: a format is recognised by one, and the log read by the same."""
+        return _remembered(path, _content(path), tuple(mapping.items()))
+
+    @classmethod
+    def made(cls, path: Path, mapping: Mapping[str, str]) -> ConsoleSurvey:
+        """Make the survey of a log."""
         names = LineNames(FieldMap(mapping))
         prefix = tokens_before_reports(itertools.islice(console_texts(path), SURVEYED_ROWS), names.fields)
         seen = _Seen(names)
@@ -104,6 +111,20 @@ class ConsoleSurvey:
         """Patterns of lines that tell of a checkpoint, with the loss that it has, where others report the training."""
         reports = any(not tells and self.counts[names] >= REPEATED for names, tells in self.of_checkpoints.items())
         return {names for names, tells in self.of_checkpoints.items() if tells and reports}
+
+
+@lru_cache(maxsize=2)
+def _remembered(path: Path, content: Hashable, mapping: tuple[tuple[str, str], ...]) -> ConsoleSurvey:
+    return ConsoleSurvey.made(path, dict(mapping))
+
+
+def _content(path: Path) -> Hashable:
+    """What tells a file from one that was under its name before."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD_BYTES)
+        state = os.fstat(file.fileno())
+        file.seek(max(state.st_size - HEAD_BYTES, 0))
+        return state.st_mtime_ns, state.st_size, zlib.crc32(head + file.read())
 
 
 class _Seen:

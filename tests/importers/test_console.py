@@ -10,6 +10,7 @@ import pytest
 
 from rmetric.errors import UserError
 from rmetric.importers import detect_format, read_console, runs_of
+from rmetric.importers.console_survey import ConsoleSurvey
 from tests.importers.layouts import log, read
 
 
@@ -190,3 +191,16 @@ def test_a_loss_around_0_is_no_suspicion(tmp_path: Path, losses: list[float]) ->
 def test_a_log_with_one_report_of_its_loss_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="'loss' stands in no two lines of one kind; give the whole log"):
         read(iter(["Epoch 1/1", "loss=0.66 acc=0.61"]), tmp_path)
+
+
+def test_a_log_is_surveyed_once_until_it_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Path] = []
+    make = ConsoleSurvey.made
+    monkeypatch.setattr(ConsoleSurvey, "made", lambda path, mapping: made.append(path) or make(path, mapping))
+    path = tmp_path / "train.log"
+    for name in ("loss", "cost"):  # of one length, and maybe at the same time by the clock of the file system
+        path.write_text("".join(f"step {step} {name} {2.5 - step / 100}\n" for step in range(20)))
+        for _ in range(2):
+            (logged,) = runs_of(path)
+            assert len(logged.run.observations) == 20
+    assert made == [path, path]
