@@ -190,6 +190,7 @@ UNMAPPED = FieldMap({})
 
 
 _NESTS = frozenset((dict, list))
+"""Kinds of values that hold others."""
 
 
 def flattened(record: Mapping[str, Any], *, lists: bool = False) -> dict[str, Any]:
