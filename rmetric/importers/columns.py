@@ -65,9 +65,9 @@ class Columns:
             value = row.get(theirs[0]) if len(theirs) == 1 else _sum([row.get(name) for name in theirs])
             if value is not None:
                 found[ours] = value
-        for ours in self.logarithms and found.keys() & self.logarithms:
+        for ours in found.keys() & self.logarithms:
             found[ours] = _logarithm(found[ours])
-        for ours in self.negatives and found.keys() & self.negatives:
+        for ours in found.keys() & self.negatives:
             number = as_measured(found[ours])
             found[ours] = found[ours] if number is None else -number
         if "step_time_s" in found:
@@ -99,7 +99,7 @@ def _sum(values: list[Any]) -> float | None:
 def late_names(rows: Iterable[Row], columns: Columns, fields: FieldMap) -> Iterator[Row]:
     """The rows, unchanged; names that the survey has not seen are taken up on their way."""
     for row in rows:
-        for name in () if columns.known.issuperset(row.values) else row.values.keys() - columns.known:
+        for name in row.values.keys() - columns.known:
             if len(columns.known) < CACHED:
                 columns.known.add(name)
                 columns.admit(name, fields)

@@ -76,10 +76,10 @@ def jsonl_rows(path: Path, mapping: Mapping[str, str], on_damage: OnDamage) -> I
         flat = flattened(record, lists=True)
         if isinstance(named, list):
             flat |= {name: math.inf for name in named if isinstance(name, str)}
-        yield Row(line, _without_texts(flat) if str in map(type, flat.values()) else flat)
+        yield Row(line, _with_texts_read(flat) if str in map(type, flat.values()) else flat)
 
 
-def _without_texts(values: dict[str, Any]) -> dict[str, Any]:
+def _with_texts_read(values: dict[str, Any]) -> dict[str, Any]:
     """The values with ``5/200`` as two numbers; the text ``nan`` beside numbers says no more than null does."""
     for name, counted in [(name, value) for name, value in values.items() if type(value) is str and "/" in value]:
         if found := with_total(counted):

@@ -17,7 +17,7 @@ from rmetric.importers.format import AUTO, format_of
 from rmetric.importers.rows import Rows
 from rmetric.importers.run_marks import not_one, run_names, runs_in, without_notes
 from rmetric.importers.tables import imported
-from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over, strict
+from rmetric.log_lines import WHOLE_LOG, OnDamage, passed_over, plain_text, strict
 from rmetric.log_reader import CHUNK_RECORDS, WHOLE, Chunk, assemble, chunks
 from rmetric.records import Run
 
@@ -216,10 +216,10 @@ def runs_named_in(path: str | Path, format: str, mapping: Mapping[str, str] | No
     """Names of the runs of a log, for ``run``; a single ``None`` where it need not be named, or cannot be read."""
     file = Path(path)
     try:
-        name = format_of(file, format, mapping)
+        name, events = events_of(file, format, mapping, passed_over)
         if name == "rmetric":  # one run a file
             return [None]
-        found = run_names(IMPORTERS[name](file, mapping or {}, passed_over), file)
+        found = run_names(events, file)
     except (UserError, OSError):
         return [None]
     return [None] if len(found) < 2 else [*found]
@@ -261,10 +261,8 @@ def _read(
 
         yield from ((stored.name, "data set", (stored.chunk,), []) for stored in read_stored(file))
         return
-    with readable(file):
-        name = format_of(file, format, mapping)
-    runs = runs_in(guarded(IMPORTERS[name](file, mapping, on_damage), file), file.stem)
-    yield from _in_portions(name, runs, on_damage, records)
+    name, events = events_of(file, format, mapping, on_damage)
+    yield from _in_portions(name, runs_in(events, file.stem), on_damage, records)
 
 
 def _in_portions(
@@ -275,7 +273,20 @@ def _in_portions(
         yield title, name, chunks(without_notes(events, notes), on_damage, records), notes
 
 
-def guarded(events: Iterator[NumberedEvent], file: str | Path) -> Iterator[NumberedEvent]:
+def events_of(
+    file: Path, format: str, mapping: Mapping[str, str] | None, on_damage: OnDamage
+) -> tuple[str, Iterator[NumberedEvent]]:
+    """Name of a log's format, and its events, run after run.
+
+    Raises :class:`UserError` if it cannot be read or is of no known format, also while the events are taken.
+    """
+    shown = plain_text(file)
+    with readable(shown):
+        name = format_of(file, format, mapping)
+        return name, _guarded(IMPORTERS[name](file, mapping or {}, on_damage), shown)
+
+
+def _guarded(events: Iterator[NumberedEvent], file: str | Path) -> Iterator[NumberedEvent]:
     """Events as they are read; an error in reading names the log, whatever else is going on meanwhile."""
     with readable(file):
         yield from events

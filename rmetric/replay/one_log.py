@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from rmetric.batches import NumberedEvent
-from rmetric.importers import AUTO, IMPORTERS, one_run, without_notes
-from rmetric.importers.format import format_of
-from rmetric.importers.read import guarded, readable
+from rmetric.importers import AUTO, one_run, without_notes
+from rmetric.importers.read import events_of
 from rmetric.log_lines import OnDamage, plain_text, strict
 from rmetric.replay.replayer import REPLAY_CHUNK, Columns, Replayer
 from rmetric.replay.result import Replay
@@ -55,27 +54,18 @@ def replay_log(
         for a ``trace`` of another kind.
     """
     report = on_damage or strict(plain_text(path))
-    name, events = events_of(path, log_format, mapping, report)
+    file = Path(path)
+    name, events = events_of(file, log_format, mapping, report)
     return replay_run(
-        one_run(events, Path(path), run), run or Path(path).stem, path, name,
+        one_run(events, file, run), run, file, name,
         settings=settings, on_damage=report, sink=sink, trace=trace, chunk_records=chunk_records,
     )  # fmt: skip
 
 
-def events_of(
-    path: str | Path, log_format: str, mapping: Mapping[str, str] | None, on_damage: OnDamage
-) -> tuple[str, Iterator[NumberedEvent]]:
-    """Name of a log's format, and its events, run after run; parameters and errors as those of :func:`replay_log`."""
-    file, shown = Path(path), plain_text(path)
-    with readable(shown):
-        name = format_of(file, log_format, mapping)
-        return name, guarded(IMPORTERS[name](file, mapping or {}, on_damage), shown)
-
-
 def replay_run(
     events: Iterator[NumberedEvent],
-    title: str,
-    path: str | Path,
+    run: str | None,
+    path: Path,
     log_format: str,
     *,
     settings: ReplaySettings | None,
@@ -84,15 +74,14 @@ def replay_run(
     trace: PlotCurves | None,
     chunk_records: int = REPLAY_CHUNK,
 ) -> Replay:
-    """Replay the events of one run of a log, by the name ``title``; other parameters as those of :func:`replay_log`."""
+    """Replay the events of one run of a log; other parameters as those of :func:`replay_log`."""
     replayer = Replayer(settings, chunk_records=chunk_records, trace=trace)
     notes: list[str] = []
     for columns in replayer.run(without_notes(events, notes), on_damage):
         if sink is not None:
             sink(columns)
-    replay = replayer.finish(title, plain_text(path), log_format, notes)
+    replay = replayer.finish(run or path.stem, plain_text(path), log_format, notes)
     if not replay.records:
-        file = Path(path)
-        is_empty = file.is_file() and not file.stat().st_size
+        is_empty = path.is_file() and not path.stat().st_size
         on_damage(1, "an empty file" if is_empty else "no record in the whole file could be used")
     return replay

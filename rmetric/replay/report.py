@@ -23,11 +23,12 @@ from rmetric.errors import UserError
 from rmetric.files import write_atomically, written_aside
 from rmetric.importers import one_run
 from rmetric.importers.log_names import Place, told_apart
+from rmetric.importers.read import events_of
 from rmetric.importers.rows import NO_COLUMN
 from rmetric.importers.run_marks import not_one, runs_in
 from rmetric.log_lines import place
 from rmetric.replay import Columns, PlotCurves, Replay, ReplayOptions, plain_text
-from rmetric.replay.one_log import events_of, replay_run
+from rmetric.replay.one_log import replay_run
 from rmetric.replay.settings import AS_IT_IS
 
 SHOWN_WARNINGS = 5
@@ -260,7 +261,7 @@ class _Log:
             if title != run:  # the log was another one when its runs were looked for
                 raise not_one(self._path, [], run)
             return replay_run(
-                events, run or self._path.stem, self._path, self._format,
+                events, run, self._path, self._format,
                 settings=self._options.settings, on_damage=self._damage, sink=sink, trace=curves,
             )  # fmt: skip
         except UserError as error:

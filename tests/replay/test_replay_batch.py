@@ -15,10 +15,10 @@ import pytest
 
 from rmetric.batches import NumberedEvent
 from rmetric.errors import UserError
+from rmetric.importers.read import events_of
 from rmetric.replay import batch as replay_batch
 from rmetric.replay import report as replay_report
 from rmetric.replay.batch import replay_logs
-from rmetric.replay.one_log import events_of
 from rmetric.replay.report import unfinished_files
 from tests.replay.logs import written_run
 
