@@ -15,6 +15,9 @@ from typing import Any
 
 PAYS_FROM = 8192
 """Values from which on it is worth half a second to import Numba and what it has compiled."""
+FEW = 32
+"""Fewer at a time are judged sooner one by one: a single one of a log that is followed takes compiled code ten times as
+long."""
 _judged_without = 0
 """Values of this process that were judged without it."""
 
@@ -22,13 +25,15 @@ _judged_without = 0
 def pays(values: int) -> bool:
     """Whether to judge the next values by compiled code: a single short log does without, a folder of them does not.
 
-    >>> pays(10 * PAYS_FROM)
-    True
+    Of none: whether it has come to pay.
+
+    >>> pays(10 * PAYS_FROM), pays(1), pays(0)
+    (True, False, True)
     """
     global _judged_without
     if "numba" not in sys.modules:  # nobody has paid for it yet
         _judged_without += values
-    return "numba" in sys.modules or _judged_without >= PAYS_FROM
+    return not 0 < values < FEW and ("numba" in sys.modules or _judged_without >= PAYS_FROM)
 
 
 @contextmanager

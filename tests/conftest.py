@@ -6,6 +6,8 @@ import gc
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +29,15 @@ settings.register_profile("thorough", thorough)  # of make test-all: --hypothesi
 settings.register_profile("rmetric", thorough, max_examples=25)
 settings.register_profile("fast", thorough, max_examples=10)  # of make test-fast
 settings.load_profile("rmetric")
+
+
+def pytest_collection(session: pytest.Session) -> None:
+    """Let every second worker import from the other end: what one has compiled, in a new clone, the others find."""
+    worker = getattr(session.config, "workerinput", {}).get("workerid", "gw0")
+    if int(worker.removeprefix("gw")) % 2 and session.config.args_source == session.config.ArgsSource.TESTPATHS:
+        for path in sorted(HERE.rglob("test_*.py"), reverse=True):
+            with suppress(Exception, pytest.skip.Exception):  # of which the collection tells
+                import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rmetric import compiled as module
-from rmetric.compiled import PAYS_FROM, compiled, interruptible, pays
+from rmetric.compiled import FEW, PAYS_FROM, compiled, interruptible, pays
 from rmetric.detectors.paper_baselines import fading_z
 from tests.helpers import bits
 
@@ -21,16 +21,23 @@ def nobody_has_paid(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("nobody_has_paid")
 def test_short_logs_pay_together() -> None:
-    assert not pays(PAYS_FROM - 1)
+    assert not pays(PAYS_FROM - FEW)
     assert not pays(0)
-    assert pays(1)
+    assert pays(FEW)
     assert pays(0)
 
 
 @pytest.mark.usefixtures("nobody_has_paid")
 def test_what_is_imported_already_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", module)
-    assert pays(1)
+    assert pays(FEW)
+
+
+@pytest.mark.usefixtures("nobody_has_paid")
+def test_a_few_at_a_time_are_judged_one_by_one_however_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not any(pays(1) for _ in range(PAYS_FROM + 1))
+    monkeypatch.setitem(sys.modules, "numba", module)
+    assert not pays(1)
 
 
 def test_ctrl_c_in_compiled_code_is_ctrl_c() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -75,11 +77,15 @@ def standard_library() -> Corpus:
 
     About 12 MB. It differs between Python versions, and so do the losses; the name says which version it is.
     """
-    root = Path(sysconfig.get_path("stdlib"))
-    files = sorted(path for path in root.rglob("*.py") if not {*path.relative_to(root).parts} & {*NO_TEXT})
-    text = b"\n".join(path.read_bytes() for path in files)
+    text = b"\n".join(path.read_bytes() for path in sorted(_sources(sysconfig.get_path("stdlib"))))
     name = f"source of the standard library of Python {platform.python_version()}"
     return corpus_of(name, np.frombuffer(text, dtype=np.uint8), BYTES)
+
+
+def _sources(root: str) -> Iterator[Path]:
+    for folder, below, files in os.walk(root):
+        below[:] = [name for name in below if name not in NO_TEXT]  # not even looked into: installed packages are many
+        yield from (Path(folder, name) for name in files if name.endswith(".py"))
 
 
 @cache

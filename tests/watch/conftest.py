@@ -137,7 +137,7 @@ class Server:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
     def close(self) -> None:
