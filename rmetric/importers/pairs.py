@@ -40,6 +40,8 @@ from rmetric.importers.step_times import with_unit, without_a_name
 
 SETTING = 300
 """Characters before a value in which a word such as *valid* counts."""
+LONGEST_KEPT, LINES_KEPT = 400, 1 << 16
+"""Characters of a line whose pairs are kept, and how many such lines: some 60 MB at the most."""
 LONGEST_ROW = 256
 """Pairs of a report."""
 _SCALES = {"k": "e3", "K": "e3", "M": "e6"}
@@ -152,6 +154,16 @@ def pairs(line: str) -> dict[str, Any]:
     >>> pairs("validation loss at iteration 1000 | lm loss value: 5.4E+00")
     {'iteration': 1000, 'validation lm loss value': 5.4}
     """
+    return _pairs(line) if len(line) > LONGEST_KEPT else {**_kept(line)}
+
+
+@lru_cache(LINES_KEPT)
+def _kept(line: str) -> dict[str, Any]:
+    """The pairs of a line, for who reads it again: a log is surveyed, and searched for runs, before it is read."""
+    return _pairs(line)
+
+
+def _pairs(line: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     listed: set[str] = set()
     data = _Data()
