@@ -235,7 +235,7 @@ class RobustRMetric:
         evidence: list[float] = []
         statistic, told, most = "", 0.0, self._settings.threshold  # what the machine counts at most against the model
         for names, (tails, bar), values in zip(NAMES, self._judges, self._statistics.update(observation), strict=True):
-            surprises = [tail.surprise(value) for tail, value in zip(tails, values, strict=True)]
+            surprises = [*map(Tail.surprise, tails, values)]
             strongest = max(surprises)
             found = bar.update(strongest)
             if found > told:

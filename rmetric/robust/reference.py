@@ -187,8 +187,8 @@ class UpperReference(RobustReference):
     """
 
     def _scale(self, middle: float) -> float:
-        upper = max((self.values.quantile(share) - middle) / normal for share, normal in UPPER)
-        return max(super()._scale(middle), upper)
+        scales = [(self.values.quantile(share) - middle) / normal for share, normal in UPPER]
+        return max(super()._scale(middle), *scales)
 
 
 def logarithm(value: float) -> float:

@@ -83,7 +83,10 @@ class Tail(NamedTuple):
         >>> [Tail((1.0, 2.0), (0.0, 1.0)).surprise(x) for x in (0.5, 4.0, 1e9, math.nan, math.inf)]
         [0.0, 2.0, 10.0, 0.0, inf]
         """
-        return surprise_of(statistic, bisect_right(self.bars, statistic), self.bars, self.surprises)
+        bars, surprises = self
+        if bars and statistic < bars[0]:  # as nearly always
+            return 0.0
+        return surprise_of(statistic, bisect_right(bars, statistic), bars, surprises)
 
 
 class OwnBar:
