@@ -211,6 +211,7 @@ def test_no_fault_cannot_be_combined_with_one(tmp_path: Path, capsys: pytest.Cap
     assert "NONE is a run without a fault and cannot be combined" in line
 
 
+@pytest.mark.slow
 def test_a_module_is_named_as_it_was_started() -> None:
     ended = subprocess.run([sys.executable, "-m", "studies.compare", "--foo"], cwd=ROOT, capture_output=True, text=True)
     assert ended.stderr.endswith("(try python -m studies.compare --help)\n")

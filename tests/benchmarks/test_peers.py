@@ -337,6 +337,7 @@ def test_live_alerts_do_not_depend_on_what_comes_later(
     assert any(long["live"].values()) or tool == "losslint"
 
 
+@pytest.mark.slow
 def test_the_page_has_todays_scores_of_our_own_detectors(peers: ModuleType) -> None:
     study = load_study(ROOT / "data" / "real_runs.parquet", jobs=1)
     runs, _, _ = peers.chosen(study.runs, "score", None, 0)

@@ -301,6 +301,7 @@ def test_the_worst_line_names_the_highest_rate_of_a_large_source() -> None:
     assert isinstance(worst, Score) and worst.value == pytest.approx(9.0)
 
 
+@pytest.mark.slow
 def test_the_page_has_todays_false_alarms_in_the_zoos_that_nothing_was_fitted_to() -> None:
     detector = make_detector(ROBUST)
     told, untold_ = np.zeros((2, 2), dtype=int)

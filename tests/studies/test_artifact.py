@@ -39,6 +39,7 @@ def test_commands_name_what_exists() -> None:
             assert (ROOT / script).is_file(), script
 
 
+@pytest.mark.slow
 def test_a_claimed_number_of_tests_is_what_its_command_chooses() -> None:
     counted = [
         (check.command, claim.expected)

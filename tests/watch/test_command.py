@@ -150,6 +150,7 @@ def test_an_evaluation_that_comes_back_was_not_broken(watch: Begin, tmp_path: Pa
     assert watched.end() == 0 and "healthy, 240 records" in watched.output
 
 
+@pytest.mark.slow
 def test_what_came_just_before_the_end_is_told(watch: Begin, tmp_path: Path) -> None:
     log = tmp_path / "run.out"  # of a format that is read as a whole, at leisure
     log.write_text("".join(f"step {step} loss 2.5\n" for step in range(20_000)))

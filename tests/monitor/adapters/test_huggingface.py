@@ -129,6 +129,7 @@ def test_every_micro_batch_is_seen_and_nothing_is_clipped(tmp_path: Path, traine
     assert "backward" not in vars(trainer.accelerator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Trainer, Fetching])
 def test_a_compiled_model_is_watched_as_it_is_trained_and_compiled_without_a_warning(
     kind: type[Trainer], tmp_path: Path, trainer_of: Callable[..., Trainer]

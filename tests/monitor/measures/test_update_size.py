@@ -157,6 +157,7 @@ def test_a_rate_that_ends_near_0_leaves_16_bits_in_order_but_an_optimizer_of_not
     assert math.isnan(updates[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lasts", [True, False])
 def test_a_rate_that_stays_where_16_bits_move_no_more_has_stopped_the_training(lasts: bool) -> None:
     _, alerts = updates_at(1e-3 if step < 80 else 1e-9 if lasts else 1e-9 * 0.99**step for step in range(160))
