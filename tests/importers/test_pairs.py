@@ -137,3 +137,10 @@ def test_pairs_of_a_line(line: str) -> None:
     found, due = pairs(line), LINES[line]
     assert found.keys() == due.keys()
     assert all(found[name] == due[name] or (found[name] != found[name] and due[name] != due[name]) for name in due)
+
+
+def test_what_a_reader_does_with_the_pairs_of_a_line_concerns_no_other_reader() -> None:
+    first = pairs("step 3 loss 2.5")
+    first["loss"] = 9.0
+    del first["step"]
+    assert pairs("step 3 loss 2.5") == {"step": 3, "loss": 2.5}

@@ -1,6 +1,7 @@
 """A live run: forks share every bit, hooks are called in order, a text is trained on that is held out from nobody."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,6 +98,18 @@ def test_draws_depend_on_seed_name_and_step_alone() -> None:
 def test_a_batch_that_cannot_be_shared_is_refused() -> None:
     with pytest.raises(ValueError, match="shared equally"):
         LiveRunConfig(rows=10, workers=4)
+
+
+def test_what_is_installed_and_tests_are_no_part_of_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = {"b.py": "b" * 50, "a/c.py": "c" * 50, "a/test/d.py": "d", "site-packages/e/f.py": "f", "g.txt": "g"}
+    for name, text in sources.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    corpus = standard_library.__wrapped__()
+    assert np.concatenate([corpus.train, corpus.held_out]).tobytes() == b"c" * 50 + b"\n" + b"b" * 50
 
 
 def test_the_standard_library_is_there_and_says_which_it_is() -> None:
